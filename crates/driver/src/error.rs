@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// What a driver call failed with, by the call's name and the driver's own code.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{call} failed: {kind} (driver code {code}){}", advice(.kind))]
+#[error("{call} failed: {kind}{}{}", answered(*.code), advice(.kind))]
 pub struct DriverError {
     /// The driver's name of the call, such as `cuMemCreate`.
     pub call: &'static str,
@@ -75,6 +75,14 @@ pub enum ErrorKind {
     /// Anything else; the text is the driver's.
     #[error("{0}")]
     Other(String),
+}
+
+/// The code, where a driver has answered.
+fn answered(code: u32) -> String {
+    match code {
+        0 => String::new(),
+        code => format!(" (driver code {code})"),
+    }
 }
 
 fn advice(kind: &ErrorKind) -> &'static str {

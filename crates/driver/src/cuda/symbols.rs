@@ -4,6 +4,7 @@
 //! those with edge data. Without edge data nothing can be proven, so there is no fall-back to the
 //! older ones; a driver that lacks them (before CUDA 12.3) is refused.
 
+use std::error::Error;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 
@@ -209,7 +210,10 @@ pub(super) fn library() -> Result<&'static Library> {
         // SAFETY: opens libcuda, whose initialisers are sound to run.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok(LIBRARY.get_or_init(|| library)),
-            Err(error) => reasons.push(error.to_string()),
+            // The system's reason, which names the file.
+            Err(error) => {
+                reasons.push(error.source().map_or(error.to_string(), ToString::to_string));
+            }
         }
     }
     Err(absent(&reasons.join("; ")))
