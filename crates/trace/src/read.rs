@@ -123,8 +123,12 @@ fn parse(text: &[u8], is_first: bool) -> Result<Line, Violation> {
     if let Ok(version) = serde_json::from_slice::<Version<'_>>(text) {
         return version.accept(is_first).map(|()| Line::Version);
     }
-    let Ok(name) = serde_json::from_slice::<Name<'_>>(text) else {
-        return Err(Violation { found, expected: OBJECT.to_owned() });
+    let name = match serde_json::from_slice::<Name<'_>>(text) {
+        Ok(name) => name,
+        // The first error may be of an operation that it takes a remark for.
+        Err(error) => {
+            return Err(Violation { found: describe(&error), expected: OBJECT.to_owned() })
+        }
     };
     if let "stack" | "label" = &*name.op {
         match serde_json::from_slice(text) {
@@ -162,7 +166,7 @@ impl Version<'_> {
 fn describe(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let cut = message.rfind(" at line ").map_or(message.as_str(), |end| &message[..end]);
-    let message: String = cut.chars().take(QUOTE_LIMIT).collect();
+    let message = shortened(cut);
     match error.column() {
         0 => message,
         column => format!("{message} (column {column})"),
@@ -171,6 +175,14 @@ fn describe(error: &serde_json::Error) -> String {
 
 fn quote(text: &[u8]) -> String {
     let text = &text[..text.len().min(4 * QUOTE_LIMIT)];
-    let text: String = String::from_utf8_lossy(text).chars().take(QUOTE_LIMIT).collect();
-    format!("{text:?}")
+    format!("{:?}", shortened(&String::from_utf8_lossy(text)))
+}
+
+/// The first part of a text, with an ellipsis where there is more.
+fn shortened(text: &str) -> String {
+    let mut first: String = text.chars().take(QUOTE_LIMIT).collect();
+    if first.len() < text.len() {
+        first.push('…');
+    }
+    first
 }

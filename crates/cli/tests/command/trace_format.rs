@@ -303,6 +303,15 @@ fn lines_out_of_form_are_refused_with_what_was_expected() {
         }
         assert!(message.starts_with("line 2: expected "), "{message}");
     }
+    // What is cut off names nothing that it is not, and what a message cuts off has an ellipsis.
+    let cut = refusal(&[ALLOC], "{\"op\":\"label\",\"node\":465,\"name\":\"_ZN2at6nat");
+    let expected = "expected a JSON object with `op`, found EOF while parsing a string (column 43)";
+    assert_eq!(cut, format!("line 2: {expected}"));
+    let long = refusal(&[ALLOC], &format!("{{\"op\":\"free\",\"{}\":0}}", "x".repeat(200)));
+    assert!(long.ends_with("xxx…"), "{long}");
+    let short = refusal(&[ALLOC], &"x".repeat(120));
+    let longer = refusal(&[ALLOC], &"x".repeat(121));
+    assert!(short.ends_with("xxx\"") && longer.ends_with("xxx…\""), "{short}, {longer}");
 }
 
 #[test]
