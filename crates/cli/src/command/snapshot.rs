@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot};
+use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot, INPUT_LIMIT};
 
 use regraph_cli::mebibytes;
 use regraph_cli::pickle;
 use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
+use serde::Deserialize;
 
 /// How many waiting blocks are printed without `--waiting`.
 const LARGEST: usize = 10;
@@ -34,10 +35,10 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let snapshot = load(&arguments.snapshot)?;
+    let Loaded { snapshot, failed } = load(&arguments.snapshot)?;
     let mut output = io::stdout().lock();
     if let Some(later) = &arguments.later {
-        let later = load(later)?;
+        let later = load(later)?.snapshot;
         print_difference(&snapshot, &later, &mut output)?;
         let most = if arguments.waiting { usize::MAX } else { CHANGES };
         print_changes(&snapshot, &later, most, &mut output)?;
@@ -49,20 +50,42 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
             .and_then(|file| snapshot.write_pickle(file))
             .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
     }
+    if let Some(failed) = failed {
+        writeln!(output, "{failed}\n")?;
+    }
     print_segments(&snapshot, &mut output)?;
     print_waiting(&snapshot, if arguments.waiting { usize::MAX } else { LARGEST }, &mut output)?;
     output.flush()?;
     Ok(())
 }
 
+/// What a file has.
+struct Loaded {
+    snapshot: Snapshot,
+    /// What failed, where a request that did has written the file (the setting `oom_dump`).
+    failed: Option<String>,
+}
+
+/// What a request that failed has written beside the snapshot.
+#[derive(Deserialize)]
+struct Dump {
+    out_of_memory: Report,
+}
+
+#[derive(Deserialize)]
+struct Report {
+    text: String,
+}
+
 /// The snapshot in a file.
-fn load(path: &Path) -> Result<Snapshot, Failure> {
+fn load(path: &Path) -> Result<Loaded, Failure> {
     let name = path.display();
     let input = |error: &dyn std::fmt::Display| {
         Failure::Input(format!("{name}: expected a snapshot: {error}"))
     };
     let spinner = progress::spinner(format!("reading {name}"));
     let mut file = BufReader::new(File::open(path).map_err(|error| input(&error))?);
+    let mut failed = None;
     let start = file.fill_buf().map_err(|error| input(&error))?;
     // What a pickle of protocol 2 or later begins with.
     let snapshot = if start.first() == Some(&0x80) {
@@ -70,12 +93,15 @@ fn load(path: &Path) -> Result<Snapshot, Failure> {
     } else if let Some(kind) = regraph_trace::kind(start) {
         return Err(input(&format!("found {kind}")));
     } else {
-        Snapshot::read_json(file)
+        let mut text = Vec::new();
+        file.take(INPUT_LIMIT + 1).read_to_end(&mut text).map_err(|error| input(&error))?;
+        failed = serde_json::from_slice(&text).ok().map(|dump: Dump| dump.out_of_memory.text);
+        Snapshot::read_json(&*text)
     };
     let snapshot = snapshot.map_err(|error| input(&error))?;
     spinner.finish_and_clear();
     regraph_trace::snapshot::validate(&snapshot).map_err(|error| input(&error))?;
-    Ok(snapshot)
+    Ok(Loaded { snapshot, failed })
 }
 
 /// What a device's segments of one size come to, in bytes but for their number.
@@ -169,7 +195,7 @@ fn print_changes(
 fn print_head(output: &mut impl Write) -> io::Result<()> {
     writeln!(
         output,
-        "{:>6} {:>6} {:>9} {:>10} {:>10} {:>10} {:>10}",
+        "{:>6} {:>6} {:>9} {:>10} {:>10} {:>10} {:>10}  (MiB)",
         "device", "type", "segments", "reserved", "allocated", "waiting", "free"
     )
 }

@@ -5,6 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use regraph::driver::HostApi;
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::settings::Settings;
+use regraph_sim::{SimConfig, SimDriver};
+
 pub fn regraph(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_regraph")).args(arguments).output().unwrap()
 }
@@ -379,6 +384,25 @@ fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains("expected a snapshot: "), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_dump_of_a_request_that_failed_says_what_failed() {
+    let path = scratch("oom.json", "");
+    let settings = Settings::default().oom_dump(Some(path.display().to_string()));
+    let driver = SimDriver::new(SimConfig { total_bytes: 64 << 20, ..SimConfig::default() });
+    let stream = driver.create_stream().unwrap();
+    let engine = Engine::new(driver, Config::default().settings(settings));
+    let pool = engine.create_pool(PoolConfig::default());
+    let held = engine.allocate(pool, 32 << 20, stream).unwrap();
+    let error = engine.allocate(pool, 64 << 20, stream).unwrap_err().to_string();
+    engine.free(held.id).unwrap();
+    let told = stdout(&regraph(&["snapshot", path.to_str().unwrap()]));
+    assert!(told.starts_with(&format!("{error}\n\ndevice ")), "{told}");
+    assert!(
+        told.contains("32.00") && told.lines().any(|line| line.ends_with("free  (MiB)")),
+        "{told}"
+    );
 }
 
 /// A file of `tests/data`.
