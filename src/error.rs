@@ -387,7 +387,7 @@ pub enum PoolRefusal {
     /// A graph cannot be launched while blocks live in memory of its pool that is lent: it would overwrite
     /// them. Nothing was launched.
     #[error(
-        "has lent memory that its graphs use to blocks that live, and would be overwritten: {}; free them first",
+        "has lent memory that its graphs use to blocks that live, and would be overwritten; free them first: {}",
         listed(.blocks)
     )]
     BlocksLent {
@@ -581,11 +581,11 @@ fn in_the_way(blocks: &[Leak], remedy: Option<&str>) -> String {
     let listed = listed(blocks);
     match remedy {
         Some(remedy) => format!(
-            "has live blocks that belong to no graph, and would lose what they hold: {listed}; free \
-             them first, or let their contents go with {remedy}"
+            "has live blocks that belong to no graph, and would lose what they hold; free them first, or let their \
+             contents go with {remedy}: {listed}"
         ),
         None => format!(
-            "has lent memory to blocks of other pools, which would lose what they hold: {listed}; free them first"
+            "has lent memory to blocks of other pools, which would lose what they hold; free them first: {listed}"
         ),
     }
 }

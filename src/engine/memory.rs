@@ -54,7 +54,11 @@ impl fmt::Display for Leak {
             write!(f, ", offered to {pool}")?;
         }
         for frame in &self.origin {
-            write!(f, "\n    {} ({}:{})", frame.name, frame.filename, frame.line)?;
+            write!(f, "\n    {}", frame.name)?;
+            // Without debug information there is none.
+            if !frame.filename.is_empty() {
+                write!(f, " ({}:{})", frame.filename, frame.line)?;
+            }
         }
         Ok(())
     }
@@ -262,7 +266,10 @@ impl<D: Driver> Engine<D> {
             return;
         }
         let bytes: u64 = leaks.iter().map(|leak| leak.bytes).sum();
-        let headline = format!("{} blocks of {bytes} bytes were never freed:", leaks.len());
+        let headline = match leaks.len() {
+            1 => "a block was never freed:".to_owned(),
+            count => format!("{count} blocks, {} in all, were never freed:", Size(bytes)),
+        };
         self.tell(Level::Warn, || logging::list(&headline, &leaks));
     }
 

@@ -108,7 +108,7 @@ fn what_stands_in_the_way_of_a_suspension_is_told_with_what_helps() {
     let text = pool.suspend_discarding_outputs().unwrap_err().to_string();
     assert!(
         text.starts_with("suspend_discarding_outputs: ")
-            && text.contains("Pool::suspend_discarding_all"),
+            && text.contains("Pool::suspend_discarding_all: 1 MiB at"),
         "{text}"
     );
     pool.suspend_discarding_all().unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use log::Level;
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig, Refusal, Spare};
+use regraph::engine::{with_frames, Config, Engine, HostFrame, PoolConfig, Refusal, Spare};
 use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::regions::{Regions, Tags};
@@ -51,6 +51,34 @@ pub(super) fn work(engine: &Arc<Engine<Device>>, stream: StreamHandle) {
     pool.resume().unwrap();
     assert!(pool.allocate(62 * MIB, stream).is_err());
     drop(graph);
+}
+
+#[test]
+fn blocks_that_were_never_freed_are_told_with_their_sum_and_frames() {
+    let frame = |filename: &str, line| HostFrame {
+        filename: filename.to_owned(),
+        line,
+        name: "main".to_owned(),
+    };
+    let told = |frames: &[HostFrame]| {
+        let messages = messages_of(|| {
+            let (engine, stream) = engine(64, Config::default());
+            let pool = engine.create_pool(PoolConfig::default());
+            for frame in frames {
+                let allocate = || engine.allocate(pool, MIB, stream).unwrap();
+                with_frames(vec![frame.clone()], allocate);
+            }
+        });
+        let warned = messages.into_iter().filter(|(level, _)| *level == Level::Warn);
+        warned.map(|(_, text)| text).collect::<Vec<_>>().join("; ")
+    };
+    let one = told(&[frame("", 0)]);
+    assert!(one.contains(": a block was never freed:\n  1 MiB at"), "{one}");
+    // Where there is no debug information, frames have names alone.
+    assert!(one.ends_with("\n    main"), "{one}");
+    let two = told(&[frame("a.rs", 7), frame("a.rs", 7)]);
+    assert!(two.contains("2 blocks, 2 MiB in all, were never freed:"), "{two}");
+    assert!(two.ends_with("\n    main (a.rs:7)"), "{two}");
 }
 
 #[test]
