@@ -2173,7 +2173,8 @@ regraph_error regraph_learn(const struct regraph_engine *engine);
  * What streams know of each other outside captures is guessed from the blocks that
  * regraph_record_stream() names more than one of them for. A wrong guess costs memory and no safety. A run
  * is followed, and a message says where it is not, if each of its streams but the first uses a block of
- * another one in one of the first two turns that the host gives it, or has one turn alone.
+ * another one in one of the first two turns that the host gives it, or has one turn alone, and, with several
+ * streams, if its layout takes less memory than blocks that are placed as they come.
  *
  * Threads: any.
  *

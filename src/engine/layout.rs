@@ -665,7 +665,15 @@ impl<D: Driver> Locked<'_, D> {
         let Some(lesson) = self.lesson(request) else { return false };
         let layout = match lesson.layout.get() {
             Some(Some(layout)) => layout.clone(),
-            Some(None) => return false,
+            Some(None) => {
+                if matches!(lesson.from, LearnedFrom::Marked(_)) {
+                    let id = capture_state.id.0;
+                    let text = "follows no layout of the run that was learned: one takes no less memory than \
+                                blocks that are placed as they come";
+                    self.state.messages.say(Level::Info, || format!("capture {id} {text}"));
+                }
+                return false;
+            }
             None => {
                 let id = capture_state.id.0;
                 let text = "follows no layout: other runs were learned while one was made for it";
@@ -883,7 +891,8 @@ impl<D: Driver> Plans<'_, D> {
     /// other outside captures is guessed from the blocks that are recorded for more than one of them
     /// ([`Engine::record_stream`]); a wrong guess costs memory. A run is followed, and a message says where it is not,
     /// if each of its streams but the first uses a block of another one in one of the first two turns that the host
-    /// gives it, or has one turn alone.
+    /// gives it, or has one turn alone, and, with several streams, if its layout takes less memory than blocks that are
+    /// placed as they come.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         heard::in_order(self.0.end_run()?).for_each(|demand| heard.add(demand));

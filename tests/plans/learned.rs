@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
+use crate::common::messages::messages_of;
 use crate::common::{bench_on, Bench, MIB};
 use crate::device::trace;
+use log::Level;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
@@ -371,6 +373,24 @@ fn what_is_forgotten_is_not_followed() {
     let report = capture(&bench, &streams, &chain(4));
     assert_eq!(report.layout, None);
     leave(&bench, [report]);
+}
+
+/// What several streams know of each other is a guess, which is worth following where it saves memory.
+#[test]
+fn a_run_that_is_not_followed_since_it_saves_nothing_is_told_of() {
+    let bench = bench_on(SimConfig::default(), Config::default());
+    let streams: [StreamHandle; 2] = bench.streams();
+    let block =
+        |number, stream| [Step::Allocate(number, 4 * MIB, stream), Step::Launch(stream, false)];
+    let joined = [Step::Wait(1, 0), Step::Use(0, 1), Step::Launch(1, false)];
+    let steps = [&block(0, 0)[..], &joined, &block(1, 1)].concat();
+    warm_up(&bench, &streams, &steps);
+    let mut reports = Vec::new();
+    let told = messages_of(|| reports.push(capture(&bench, &streams, &steps)));
+    assert_eq!(reports[0].layout, None);
+    let text = "follows no layout of the run that was learned: one takes no less memory than";
+    assert!(told.iter().any(|(level, it)| *level == Level::Info && it.contains(text)), "{told:?}");
+    leave(&bench, reports);
 }
 
 #[test]
