@@ -372,7 +372,7 @@ pub(super) struct Name;
 
 impl<T: FromStr + Display> Form<T> for Name {
     fn read<'a>(value: &Value<'a>) -> Result<T, Problem<'a>> {
-        value.word()?.text.replace('_', "-").parse().map_err(|_| Problem::Whole)
+        value.word()?.text.parse().map_err(|_| Problem::Whole)
     }
 
     fn write(value: &T) -> String {

@@ -66,8 +66,9 @@ macro_rules! names {
         impl FromStr for $kind {
             type Err = String;
 
+            /// Reads `_` for `-` too, as settings have it.
             fn from_str(text: &str) -> Result<Self, String> {
-                match text {
+                match text.replace('_', "-").as_str() {
                     $($name $(| $former)? => Ok(Self::$variant),)*
                     _ => Err(format!("expected one of {}, found '{text}'", [$($name),*].join(", "))),
                 }
