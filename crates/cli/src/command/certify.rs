@@ -1,6 +1,5 @@
 //! `regraph certify`.
 
-use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::PathBuf;
 
@@ -17,15 +16,16 @@ use super::load::{self, load};
 pub struct Arguments {
     /// The trace, JSON Lines in format v1; `-` is standard input.
     trace: PathBuf,
-    /// The certificates, one a line.
+    /// The certificates, one a line; `-` is standard input.
     file: PathBuf,
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    load::one_stdin([&arguments.trace, &arguments.file])?;
     let trace = load(&arguments.trace)?;
-    let name = arguments.file.display();
+    let name = load::name(&arguments.file);
     let bad = |error: &dyn std::fmt::Display| Failure::Input(format!("{name}: {error}"));
-    let file = File::open(&arguments.file).map_err(|error| bad(&error))?;
+    let file = load::open(&arguments.file).map_err(|error| bad(&error))?;
     let certificates = Certificate::read(BufReader::new(file)).map_err(|error| bad(&error))?;
     if certificates.is_empty() {
         return Err(bad(&"expected a certificate, found none"));

@@ -1,9 +1,7 @@
 //! `regraph graph`.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -17,6 +15,13 @@ use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::graph::{self, Dag, Window, Wrong};
 
 use super::load::{self, load};
+use super::write;
+
+/// What is written, by a file's ending.
+const ENDINGS: (&str, &[(&str, Format)]) = (
+    "a graph is a file of DOT or SVG",
+    &[("dot", Format::Dot), ("gv", Format::Dot), ("svg", Format::Svg)],
+);
 
 /// How many nodes before what is wrong are drawn.
 const BEFORE: u32 = 20;
@@ -54,12 +59,18 @@ pub struct Arguments {
     /// How blocks get their places.
     #[arg(long, value_enum, default_value_t)]
     plan: Plan,
-    /// The file to write, over one that is there; by default standard output.
+    /// The file to write, over one that is there; by default, and as `-`, standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let output = arguments.output.as_deref();
+    output.map_or(Ok(()), |output| load::differs(&arguments.trace, output))?;
+    let format = match arguments.format {
+        Some(format) => format,
+        None => write::format_of(output, ENDINGS)?.unwrap_or(Format::Dot),
+    };
     let trace = load(&arguments.trace)?;
     let name = load::name(&arguments.trace);
     let Some(dag) = Dag::new(&trace, arguments.capture) else {
@@ -91,26 +102,11 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let first = wrong.as_ref().and_then(|wrong| wrong.nodes.iter().min());
     let from = arguments.from.or(first.map(|node| node.saturating_sub(BEFORE))).unwrap_or(0);
     let window = Window(from..from.saturating_add(arguments.nodes));
-    let ends_in_svg = |path: &PathBuf| path.extension().is_some_and(|it| it == "svg");
-    let by_name = || match arguments.output.as_ref().is_some_and(ends_in_svg) {
-        true => Format::Svg,
-        false => Format::Dot,
-    };
-    let text = match arguments.format.unwrap_or_else(by_name) {
+    let text = match format {
         Format::Dot => graph::dot(&dag, &reuses, &window, wrong.as_ref()),
         Format::Svg => graph::svg(&dag, &reuses, &window, wrong.as_ref()),
     };
-    let mut output = io::stdout().lock();
-    match &arguments.output {
-        None => output.write_all(text.as_bytes())?,
-        Some(path) => {
-            load::differs(&arguments.trace, path)?;
-            fs::write(path, text)
-                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
-            writeln!(output, "written to {}", path.display())?;
-        }
-    }
-    output.flush()?;
+    write::put(output.unwrap_or(Path::new("-")), &text)?;
     refusal.map_or(Ok(()), |refusal| {
         let what = format!("{name}: capture {}", refusal.capture);
         Err(Failure::replay(&what, &refusal.error))

@@ -18,11 +18,7 @@ pub fn load(path: &Path) -> Result<Trace, Failure> {
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::Input(format!("{name}: expected a trace: {error}"))
     };
-    let input: Box<dyn Read> = if is_stdin(path) {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|error| wrong(&error))?)
-    };
+    let input = open(path).map_err(|error| wrong(&error))?;
     let spinner = progress::spinner(format!("reading {name}"));
     let trace = regraph_trace::read(BufReader::new(input)).map_err(|error| match error {
         ReadError::Input { source, .. } => wrong(&source),
@@ -36,17 +32,39 @@ pub fn load(path: &Path) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// Refuses to write over the trace.
+/// A file, or standard input where the path is `-`.
+///
+/// # Errors
+/// The system's.
+pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    match is_stdin(path) {
+        true => Ok(Box::new(io::stdin())),
+        false => Ok(Box::new(File::open(path)?)),
+    }
+}
+
+/// Refuses to write over a file that the command reads, or writes for another reason.
 ///
 /// # Errors
 /// [`Failure::Other`] where both are one file.
-pub fn differs(trace: &Path, output: &Path) -> Result<(), Failure> {
-    let whole = |path: &Path| fs::canonicalize(path).ok();
-    if whole(output).is_some_and(|output| whole(trace) == Some(output)) {
-        let output = output.display();
-        return Err(Failure::Other(format!("{output}: expected another file than the trace")));
+pub fn differs(used: &Path, output: &Path) -> Result<(), Failure> {
+    let whole = |path: &Path| fs::canonicalize(path).ok().filter(|path| path.is_file());
+    if whole(output).is_some_and(|output| whole(used) == Some(output)) {
+        let (output, used) = (output.display(), used.display());
+        return Err(Failure::Other(format!("{output}: expected another file than {used}")));
     }
     Ok(())
+}
+
+/// Refuses two files that are both standard input.
+///
+/// # Errors
+/// [`Failure::Input`].
+pub fn one_stdin(paths: [&Path; 2]) -> Result<(), Failure> {
+    match paths.into_iter().all(is_stdin) {
+        true => Err(Failure::Input("expected one file on standard input, found two".to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// What messages call a file.

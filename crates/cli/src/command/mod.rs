@@ -7,6 +7,7 @@ mod plan;
 mod plot;
 mod replay;
 mod snapshot;
+mod write;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use regraph::driver::MemorySupport;
 use regraph::engine::Config;
 use regraph::plan::Costs;
@@ -41,18 +41,29 @@ pub struct Arguments {
     /// Advise a plan only if it saves so many percent of the memory that is held without one.
     #[arg(long, default_value_t = 5, value_name = "PERCENT")]
     worth_percent: u64,
-    /// Leave a plan out that the host cannot use, such as learned where work runs in captures only; may be
-    /// given more than once.
-    #[arg(long, value_enum, value_name = "PLAN")]
+    /// Leave a plan out that the host cannot use, such as learned where work runs in captures only: learned, exact or
+    /// twice; may be given more than once.
+    #[arg(long, value_parser = plan, value_name = "PLAN")]
     without: Vec<Plan>,
     /// Print a JSON object for the device and one for each trace.
     #[arg(long)]
     json: bool,
 }
 
+/// The most that a mapping may be said to take, in microseconds: a second.
+const MOST_MICROSECONDS: f64 = 1e6;
+
 fn microseconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| format!("expected a number of microseconds from 0, found `{text}`"))
+    let number = text.parse().ok().filter(|number| (0.0..=MOST_MICROSECONDS).contains(number));
+    number.ok_or_else(|| {
+        format!("expected a number of microseconds from 0 to {MOST_MICROSECONDS}, found `{text}`")
+    })
+}
+
+/// A plan that may be left out: the others are compared with none.
+fn plan(text: &str) -> Result<Plan, String> {
+    let plan = Plan::from_str(text, false).ok().filter(|plan| *plan != Plan::None);
+    plan.ok_or_else(|| format!("expected one of learned, exact, twice, found '{text}'"))
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {

@@ -1,9 +1,7 @@
 //! `regraph plot`.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use regraph::settings::{Programmatic, Reuse};
@@ -13,6 +11,13 @@ use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
 
 use super::load::{self, load};
+use super::write;
+
+/// What is written, by a file's ending.
+const ENDINGS: (&str, &[(&str, Format)]) = (
+    "a plot is a file of HTML or SVG",
+    &[("html", Format::Html), ("htm", Format::Html), ("svg", Format::Svg)],
+);
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,15 +46,17 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// The file to write, over one that is there; by default the trace's name with `.html` or `.svg`, in the
-    /// folder that the command runs in.
+    /// folder that the command runs in. `-` is standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let output = arguments.output.as_deref();
+    output.map_or(Ok(()), |output| load::differs(&arguments.trace, output))?;
     let format = match arguments.format {
         Some(format) => format,
-        None => format_of(arguments.output.as_deref())?,
+        None => write::format_of(output, ENDINGS)?.unwrap_or(Format::Html),
     };
     let trace = load(&arguments.trace)?;
     let name = load::name(&arguments.trace);
@@ -76,24 +83,5 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         None => PathBuf::from(title).with_extension(suffix),
     };
     load::differs(&arguments.trace, &path)?;
-    fs::write(&path, page).map_err(|error| {
-        Failure::Other(format!("{}: cannot be written: {error}", path.display()))
-    })?;
-    let mut output = io::stdout().lock();
-    writeln!(output, "written to {}", path.display())?;
-    output.flush()?;
-    Ok(())
-}
-
-/// What a file is by its name: an HTML page where it has no ending.
-fn format_of(output: Option<&Path>) -> Result<Format, Failure> {
-    let Some(ending) = output.and_then(Path::extension) else { return Ok(Format::Html) };
-    match ending.to_str() {
-        Some("html" | "htm") => Ok(Format::Html),
-        Some("svg") => Ok(Format::Svg),
-        _ => Err(Failure::Input(format!(
-            "--output: a plot is a file of HTML or SVG, not of .{}; --format says which where the name does not",
-            ending.to_string_lossy()
-        ))),
-    }
+    write::put(&path, &page)
 }

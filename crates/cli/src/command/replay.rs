@@ -21,6 +21,7 @@ use regraph_trace::Trace;
 use serde::Serialize;
 
 use super::load::{self, load};
+use super::write;
 
 /// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
 /// between them overlap.
@@ -84,12 +85,22 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         let wrong = |error| Failure::Input(format!("--scale {}: {error}", arguments.scale));
         trace = trace.scaled(arguments.scale).map_err(wrong)?;
     }
-    with_driver(arguments.driver, &Run { arguments, trace })
+    // Before the run, which may take long.
+    let create = |option, path: &Option<PathBuf>, others: &[&Path]| {
+        path.as_ref().map(|path| write::create(option, path, others)).transpose()
+    };
+    let own = arguments.trace.as_path();
+    let placements = create("--placements", &arguments.placements, &[own])?;
+    let written = arguments.placements.as_deref().unwrap_or(own);
+    let certificate = create("--certificate", &arguments.certificate, &[own, written])?;
+    with_driver(arguments.driver, &Run { arguments, trace, placements, certificate })
 }
 
 struct Run<'a> {
     arguments: &'a Arguments,
     trace: Trace,
+    placements: Option<File>,
+    certificate: Option<File>,
 }
 
 /// The object that `--json` prints.
@@ -169,15 +180,15 @@ impl Job for Run<'_> {
         let spinner = progress::spinner(format!("replaying {operations} operations on {choice}"));
         let replayed = replay(driver, &self.trace, &options)
             .map_err(|error| Failure::replay(&name, &error))?;
-        if let Some(path) = &arguments.placements {
-            write_placements(path, &replayed.placements)
-                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        if let Some((path, file)) = arguments.placements.as_ref().zip(self.placements.as_ref()) {
+            write_placements(BufWriter::new(file), &replayed.placements)
+                .map_err(|error| write::refused(path, &error))?;
         }
         spinner.set_message("finding the least memory");
         let certificates = minimum::of_trace(&self.trace, arguments.programmatic);
-        if let Some(path) = &arguments.certificate {
-            write_certificates(path, &certificates)
-                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        if let Some((path, file)) = arguments.certificate.as_ref().zip(self.certificate.as_ref()) {
+            write_certificates(BufWriter::new(file), &certificates)
+                .map_err(|error| write::refused(path, &error))?;
         }
         let least = minimum::of_pools(&self.trace, &certificates, 1);
         spinner.finish_and_clear();
@@ -314,16 +325,14 @@ fn print_findings(findings: &[Finding], output: &mut impl Write) -> io::Result<(
     Ok(())
 }
 
-fn write_certificates(path: &Path, certificates: &[Certificate]) -> io::Result<()> {
-    let mut output = BufWriter::new(File::create(path)?);
+fn write_certificates(mut output: impl Write, certificates: &[Certificate]) -> io::Result<()> {
     for certificate in certificates {
         certificate.write(&mut output)?;
     }
     output.flush()
 }
 
-fn write_placements(path: &Path, placements: &[Placement]) -> io::Result<()> {
-    let mut output = BufWriter::new(File::create(path)?);
+fn write_placements(mut output: impl Write, placements: &[Placement]) -> io::Result<()> {
     for placement in placements {
         serde_json::to_writer(&mut output, placement)?;
         output.write_all(b"\n")?;

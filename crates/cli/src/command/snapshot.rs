@@ -1,7 +1,6 @@
 //! `regraph snapshot`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,8 @@ use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
 use serde::Deserialize;
 
+use super::{load, write};
+
 /// How many waiting blocks are printed without `--waiting`.
 const LARGEST: usize = 10;
 
@@ -22,7 +23,8 @@ const CHANGES: usize = 20;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The snapshot: JSON, or a pickle of PyTorch's (`torch.cuda.memory._dump_snapshot`) or of regraph's.
+    /// The snapshot: JSON, or a pickle of PyTorch's (`torch.cuda.memory._dump_snapshot`) or of regraph's; `-` is
+    /// standard input.
     snapshot: PathBuf,
     /// A later one: print what has changed since.
     later: Option<PathBuf>,
@@ -35,10 +37,13 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let Loaded { snapshot, failed } = load(&arguments.snapshot)?;
+    if let Some(later) = &arguments.later {
+        load::one_stdin([&arguments.snapshot, later])?;
+    }
+    let Loaded { snapshot, failed } = read(&arguments.snapshot)?;
     let mut output = io::stdout().lock();
     if let Some(later) = &arguments.later {
-        let later = load(later)?.snapshot;
+        let later = read(later)?.snapshot;
         print_difference(&snapshot, &later, &mut output)?;
         let most = if arguments.waiting { usize::MAX } else { CHANGES };
         print_changes(&snapshot, &later, most, &mut output)?;
@@ -46,9 +51,8 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(path) = &arguments.pickle {
-        File::create(path)
-            .and_then(|file| snapshot.write_pickle(file))
-            .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        let file = write::create("--pickle", path, &[&arguments.snapshot])?;
+        snapshot.write_pickle(file).map_err(|error| write::refused(path, &error))?;
     }
     if let Some(failed) = failed {
         writeln!(output, "{failed}\n")?;
@@ -78,13 +82,13 @@ struct Report {
 }
 
 /// The snapshot in a file.
-fn load(path: &Path) -> Result<Loaded, Failure> {
-    let name = path.display();
+fn read(path: &Path) -> Result<Loaded, Failure> {
+    let name = load::name(path);
     let input = |error: &dyn std::fmt::Display| {
         Failure::Input(format!("{name}: expected a snapshot: {error}"))
     };
     let spinner = progress::spinner(format!("reading {name}"));
-    let mut file = BufReader::new(File::open(path).map_err(|error| input(&error))?);
+    let mut file = BufReader::new(load::open(path).map_err(|error| input(&error))?);
     let mut failed = None;
     let start = file.fill_buf().map_err(|error| input(&error))?;
     // What a pickle of protocol 2 or later begins with.

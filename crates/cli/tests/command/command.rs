@@ -52,6 +52,13 @@ fn bad_usage_is_status_2() {
         &["replay", &file, "--placements"],
         &["plan", &file, "--mapping-us", "-1"],
         &["plan", &file, "--mapping-us", "nan"],
+        &["plan", &file, "--mapping-us", "1e300"],
+        &["plan", &file, "--without", "none"],
+        &["replay", &file, "--placements", "-"],
+        &["replay", &file, "--certificate", "-"],
+        &["snapshot", &data("after.pickle"), "--pickle", "-"],
+        &["certify", "-", "-"],
+        &["snapshot", "-", "-"],
         &["plan", &file, "--worth-percent", "-1"],
         &["plan", &file, "--programmatic", "maybe"],
     ];
@@ -240,6 +247,63 @@ fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
         assert_eq!(bad.status.code(), Some(2), "{text}: {}", stderr(&bad));
         assert!(stderr(&bad).contains("certificate"), "{text}: {}", stderr(&bad));
     }
+}
+
+#[test]
+fn no_output_takes_the_place_of_an_input_or_of_another() {
+    let text = std::fs::read_to_string(trace("decoder_s1")).unwrap();
+    let own = scratch("own.jsonl", &text).display().to_string();
+    let new = scratch("new.jsonl", "").display().to_string();
+    std::fs::remove_file(&new).unwrap();
+    let snapshot = scratch("own.json", "{\"segments\": [], \"device_traces\": []}");
+    let snapshot = snapshot.display().to_string();
+    for arguments in [
+        &["replay", &own, "--placements", &own][..],
+        &["replay", &own, "--certificate", &own],
+        &["replay", &own, "--placements", &new, "--certificate", &new],
+        &["snapshot", &snapshot, "--pickle", &snapshot],
+    ] {
+        let output = regraph(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", stdout(&output));
+        assert!(stderr(&output).contains("expected another file than "), "{}", stderr(&output));
+    }
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), text);
+    assert!(std::fs::read_to_string(&snapshot).unwrap().starts_with("{\"segments\""));
+    // What cannot be written is known before the run.
+    let output = replay_sim(&[&own, "--placements", "/nowhere/at/all.jsonl"]);
+    assert!(stderr(&output).contains("/nowhere/at/all.jsonl: cannot be written: "));
+    let [one, other] = ["/dev/null"; 2];
+    let output = replay_sim(&[&own, "--placements", one, "--certificate", other]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// What a command prints that reads a file from standard input.
+fn piped(arguments: &[&str], file: &str) -> Output {
+    let input = File::open(file).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regraph"));
+    command.args(arguments).stdin(input).output().unwrap()
+}
+
+#[test]
+fn certificates_and_snapshots_may_come_from_standard_input() {
+    let file = scratch("piped.json", "").display().to_string();
+    assert!(replay_sim(&[&trace("moe_s6"), "--certificate", &file]).status.success());
+    let certified = regraph(&["certify", &trace("moe_s6"), &file]);
+    assert_eq!(stdout(&piped(&["certify", &trace("moe_s6"), "-"], &file)), stdout(&certified));
+    let snapshot = data("after.pickle");
+    let told = stdout(&regraph(&["snapshot", &snapshot]));
+    assert_eq!(stdout(&piped(&["snapshot", "-"], &snapshot)), told);
+}
+
+#[test]
+fn policies_have_hyphens_or_underscores() {
+    let run = |name: &str| {
+        let output = replay_sim(&[&trace("decoder_s1"), "--json", "--policy", name]);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        let summary: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        summary["policy"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((run("own-stream"), run("own_stream")), ("own-stream".into(), "own-stream".into()));
 }
 
 #[test]

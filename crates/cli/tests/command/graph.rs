@@ -322,7 +322,9 @@ fn what_is_wrong_is_said() {
         (&["--capture", "7"][..], 2, "expected a capture 7, found 1 of them"),
         (&["--from", "100000"], 2, "expected a node 100000 to begin with"),
         (&["--nodes", "0"], 2, "0 is not in 1.."),
-        (&["-o", "/nowhere/at/all.svg"], 1, "/nowhere/at/all.svg: "),
+        (&["-o", "/nowhere/at/all.svg"], 1, "/nowhere/at/all.svg: cannot be written: "),
+        (&["-o", "x.png"], 2, "a graph is a file of DOT or SVG, not of .png; --format says which"),
+        (&["-o", "x.svg.gz"], 2, "not of .gz"),
     ] {
         let output = regraph(&[&["graph", &path], arguments].concat());
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
@@ -332,9 +334,14 @@ fn what_is_wrong_is_said() {
     let own = own.display().to_string();
     let output = regraph(&["graph", &own, "-o", &own]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
-    assert!(stderr(&output).contains("expected another file than the trace"));
+    assert!(stderr(&output).contains("expected another file than "), "{}", stderr(&output));
     let picture = scratch("graph.svg", "").display().to_string();
     let output = regraph(&["graph", &own, "-o", &picture]);
     assert_eq!(stdout(&output), format!("written to {picture}\n"));
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg "));
+    let loud = scratch("graph_loud.SVG", "").display().to_string();
+    assert!(regraph(&["graph", &own, "-o", &loud]).status.success());
+    assert!(std::fs::read_to_string(&loud).unwrap().starts_with("<svg "));
+    let printed = stdout(&regraph(&["graph", &own, "-o", "-"]));
+    assert!(printed.starts_with("digraph capture {") && printed.ends_with("}\n"), "{printed}");
 }

@@ -553,6 +553,11 @@ fn the_command_writes_a_page_and_says_where() {
     assert_eq!(said(&output.stdout), "written to plan.svg\n", "{}", said(&output.stderr));
     let drawing = std::fs::read_to_string(folder.join("plan.svg")).unwrap();
     assert_eq!(of_class(Document::parse(&drawing).unwrap().root(), "panel").len(), 1);
+    let output = regraph(&folder, &[&file, "--plan", "learned", "-o", "-", "--format", "svg"]);
+    assert_eq!(said(&output.stdout), drawing);
+    assert!(!folder.join("-").exists());
+    let output = regraph(&folder, &[&file, "-o", "LOUD.HTM"]);
+    assert_eq!(said(&output.stdout), "written to LOUD.HTM\n", "{}", said(&output.stderr));
 }
 
 #[test]
@@ -566,9 +571,9 @@ fn the_commands_failures_have_their_statuses() {
         (&[&file, "--policy", "always"], 2, "expected one of cross-stream, own-stream, deferred"),
         (&["none.jsonl"], 2, "none.jsonl: expected a trace"),
         (&["bad.jsonl"], 2, "bad.jsonl: line 1: expected one of the operations"),
-        (&[&file, "-o", "none/page.html"], 1, "none/page.html: "),
+        (&[&file, "-o", "none/page.html"], 1, "none/page.html: cannot be written: "),
         (&[&file, "-o", "page.png"], 2, "a file of HTML or SVG, not of .png; --format says which"),
-        (&["own.html"], 1, "own.html: expected another file than the trace"),
+        (&["own.html"], 1, "own.html: expected another file than own.html"),
     ];
     for (arguments, status, message) in cases {
         let output = regraph(&folder, arguments);
