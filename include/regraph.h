@@ -2145,7 +2145,8 @@ regraph_error regraph_retire_stream(const struct regraph_engine *engine, regraph
  * Threads: the one that captures.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NO_JOURNAL, REGRAPH_ERROR_NO_TRACE,
- * REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
+ * REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT. REGRAPH_ERROR_INVALID_ARGUMENT where `origin` is not in the
+ * capture, or not the stream of regraph_begin_stream_capture().
  */
 regraph_error regraph_write_trace(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
@@ -2359,8 +2360,8 @@ regraph_error regraph_launch_graph(const struct regraph_engine *engine,
  *
  * Threads: any.
  *
- * Errors: as regraph_launch_graph(); REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
- * instantiated.
+ * Errors: as regraph_launch_graph(); REGRAPH_ERROR_NULL; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the
+ * library instantiated.
  */
 regraph_error regraph_launch_executable(const struct regraph_engine *engine,
                                         struct regraph_graph_id graph,

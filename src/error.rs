@@ -319,10 +319,7 @@ pub enum StreamRefusal {
 #[non_exhaustive]
 pub enum PoolRefusal {
     /// The pool cannot be destroyed yet.
-    #[error(
-        "is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, {waiting} freed blocks \
-         that work may still use"
-    )]
+    #[error("{}", in_use([*.blocks, *.captures, *.graphs, *.waiting]))]
     InUse { blocks: usize, captures: usize, graphs: usize, waiting: usize },
     /// The pool cannot be suspended or compacted now: work that the engine knows of may use its memory.
     #[error(
@@ -574,6 +571,28 @@ pub enum CheckpointRefusal {
          again, and take another checkpoint"
     )]
     Gone { address: u64, bytes: u64 },
+}
+
+/// By how many of each a pool is used, and what helps: blocks, captures, graphs and freed blocks that wait.
+fn in_use(counts: [usize; 4]) -> String {
+    const USERS: [(&str, &str, &str); 4] = [
+        ("live block", "live blocks", "free its blocks"),
+        ("capture under way", "captures under way", "end or abandon its captures"),
+        ("graph", "graphs", "release its graphs"),
+        (
+            "freed block that work may still use",
+            "freed blocks that work may still use",
+            "let the work complete",
+        ),
+    ];
+    let used = || counts.into_iter().zip(USERS).filter(|(count, _)| *count > 0);
+    let users = used().map(|(count, (one, several, _))| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {several}"),
+    });
+    let remedies: Vec<_> = used().map(|(_, (.., remedy))| remedy).collect();
+    let users: Vec<_> = users.collect();
+    format!("is in use: {}; {}, and try again", users.join(", "), remedies.join(", "))
 }
 
 /// What blocks that lie in a pool mean for a call that would suspend it, and what helps.

@@ -350,7 +350,8 @@ pub unsafe extern "C" fn regraph_retire_stream(
 /// Threads: the one that captures.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NO_JOURNAL, REGRAPH_ERROR_NO_TRACE,
-/// REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
+/// REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT. REGRAPH_ERROR_INVALID_ARGUMENT where `origin` is not in the
+/// capture, or not the stream of regraph_begin_stream_capture().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_write_trace(
     engine: *const regraph_engine,
@@ -361,6 +362,7 @@ pub unsafe extern "C" fn regraph_write_trace(
     call!(engine, {
         let path = text(path, "path")?;
         let journal = engine.host().journal(numbered(capture))?.ok_or(Failure::NoJournal)?;
+        engine.must_have_begun_on(numbered(capture), named(origin))?;
         let sources = regraph_trace::Sources::of(engine, numbered(capture))?;
         let trace = regraph_trace::from_journal(&journal, named(origin), 0, &sources)?;
         write_file(path, |output| regraph_trace::write(&trace, output))?

@@ -20,6 +20,8 @@ use crate::error::regraph_error;
 pub(crate) enum Failure {
     #[error("the argument `{0}` is null")]
     Null(&'static str),
+    #[error("`{argument}[{index}]` is null")]
+    NullIn { argument: &'static str, index: usize },
     #[error("the argument `{argument}` is not UTF-8: {source}")]
     Text { argument: &'static str, source: std::str::Utf8Error },
     #[error("the argument `{argument}` is {found}; expected {expected}")]
@@ -151,7 +153,7 @@ impl Failure {
     fn code(&self) -> regraph_error {
         use regraph_error as code;
         match self {
-            Self::Null(_) => code::REGRAPH_ERROR_NULL,
+            Self::Null(_) | Self::NullIn { .. } => code::REGRAPH_ERROR_NULL,
             Self::Text { .. } => code::REGRAPH_ERROR_INVALID_TEXT,
             Self::Argument { .. } => code::REGRAPH_ERROR_INVALID_ARGUMENT,
             Self::Settings(_) => code::REGRAPH_ERROR_SETTINGS,

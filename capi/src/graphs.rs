@@ -3,7 +3,7 @@
 use regraph::driver::{CaptureMode, ExecutableHandle};
 use regraph::graphs::Graph;
 
-use crate::arguments::{changed, put_if_wanted};
+use crate::arguments::{changed, null, put_if_wanted};
 use crate::captures::regraph_capture_report;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
@@ -185,8 +185,8 @@ pub unsafe extern "C" fn regraph_launch_graph(
 ///
 /// Threads: any.
 ///
-/// Errors: as regraph_launch_graph(); REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
-/// instantiated.
+/// Errors: as regraph_launch_graph(); REGRAPH_ERROR_NULL; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the
+/// library instantiated.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_launch_executable(
     engine: *const regraph_engine,
@@ -194,7 +194,12 @@ pub unsafe extern "C" fn regraph_launch_executable(
     executable: regraph_executable,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, engine.launch_executable(graph.into(), launchable(executable), named(stream))?)
+    call!(engine, {
+        if executable.is_null() {
+            return Err(null("executable"));
+        }
+        engine.launch_executable(graph.into(), launchable(executable), named(stream))?
+    })
 }
 
 /// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle, Transfer,
+    CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
+    Transfer,
 };
 use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool, Unknown};
@@ -258,6 +259,30 @@ impl<D: Transfer> Host<D> {
         match self.captures.lock().contains_key(&capture) {
             true => Err(Failure::Begun(capture)),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses a stream that a capture has not begun on, as far as that is known: of a capture that the caller began, a
+    /// stream that is not in it.
+    pub(crate) fn must_have_begun_on(
+        &self,
+        capture: CaptureId,
+        origin: StreamHandle,
+    ) -> Fallible<()> {
+        let own = self.captures.lock().get(&capture).map(|taken| taken.capture.stream());
+        let is_origin = match own {
+            Some(own) => own == origin,
+            None => {
+                let status = self.engine.driver().capture_of(origin)?;
+                matches!(status, CaptureStatus::Active { capture: of, .. } if of == capture)
+            }
+        };
+        match is_origin {
+            true => Ok(()),
+            false => {
+                let expected = "the stream that the capture began on";
+                Err(Failure::argument("origin", origin, expected))
+            }
         }
     }
 

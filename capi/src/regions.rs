@@ -49,8 +49,15 @@ unsafe fn named<'a>(tags: *const *const c_char, count: usize) -> Fallible<Option
     }
     // SAFETY: as the caller promised.
     let tags = unsafe { std::slice::from_raw_parts(tags, count) };
-    // SAFETY: as the caller promised.
-    tags.iter().map(|&tag| unsafe { text(tag, "tags") }).collect::<Fallible<_>>().map(Some)
+    let named = |(index, &tag): (usize, &*const c_char)| {
+        // SAFETY: as the caller promised.
+        let text = unsafe { text(tag, "tags") };
+        text.map_err(|failure| match failure {
+            Failure::Null(argument) => Failure::NullIn { argument, index },
+            failure => failure,
+        })
+    };
+    tags.iter().enumerate().map(named).collect::<Fallible<_>>().map(Some)
 }
 
 /// Says what becomes of what live blocks of a region hold from its next sleep on: REGRAPH_BACKUP_HOST,

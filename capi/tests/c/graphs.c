@@ -366,6 +366,7 @@ static void blocks_of_a_capture(void) {
     IS(REGRAPH_ERROR_ZERO_BYTES, regraph_capture_allocate(e, capture, 0, it.a, &fixed));
     IS(REGRAPH_ERROR_NULL, regraph_capture_allocate(e, capture, 1, it.a, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_capture_allocate_fixed(NULL, capture, 1, it.a, &fixed));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_write_trace(e, capture, it.b, "x")); /* it only joined */
     OK(regraph_finish_stream_capture(e, capture, &report));
     CHECK(report.blocks == 3);
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate(e, capture, 1, it.a, &fixed));
@@ -403,7 +404,6 @@ static void captures_that_fail(void) {
     /* An engine is destroyed with a capture under way. */
     OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
     memset(&graph, 0xff, sizeof graph);
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_executable(e, graph, NULL, it.b));
     IS(REGRAPH_ERROR_NULL, regraph_begin_stream_capture(NULL, it.pool, it.b, 0, &capture));
     IS(REGRAPH_ERROR_NULL, regraph_begin_stream_capture(e, it.pool, it.b, 0, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_repeat_stream_capture(e, NULL));
@@ -411,6 +411,8 @@ static void captures_that_fail(void) {
     IS(REGRAPH_ERROR_NULL, regraph_finish_stream_capture(NULL, capture, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_launch_graph(NULL, graph, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_launch_executable(NULL, graph, NULL, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_launch_executable(e, graph, NULL, it.a));
+    SAYS("`executable` is null");
     IS(REGRAPH_ERROR_NULL, regraph_graph_get_handles(NULL, graph, NULL, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(NULL, graph, &bytes));
     IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(e, graph, NULL));

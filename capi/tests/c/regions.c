@@ -183,6 +183,7 @@ static void arguments_that_are_wrong(void) {
     NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_wake(e, unknown, 2, NULL));
     NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "weight", &known));
     IS(REGRAPH_ERROR_NULL, regraph_regions_sleep(e, null_tag, 1, NULL));
+    SAYS("`tags[0]` is null");
     IS(REGRAPH_ERROR_NULL, regraph_regions_sleep(e, NULL, 1, NULL));
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_sleep(e, no_text, 1, NULL));
     OK(regraph_regions_sleep(e, unknown, 0, &bytes)); /* none */

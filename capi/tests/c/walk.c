@@ -389,6 +389,7 @@ static void a_capture(void) {
     const regraph_free_range *range;
     regraph_capture_report report;
     regraph_capture_id known = 0;
+    regraph_stream other;
     regraph_graph under_capture = NULL, graph = NULL;
     regraph_executable executable = NULL;
     regraph_leak_list *leaks = NULL;
@@ -425,9 +426,13 @@ static void a_capture(void) {
     OK(regraph_sim_launch(e, it.a, false));
     OK(regraph_observe_stream(e, it.a));
     IS(REGRAPH_ERROR_POOL_IN_USE, regraph_pool_destroy(e, it.pool));
+    SAYS("is in use: 2 live blocks, 1 capture under way; free its blocks, end or abandon its captures, and try");
     IS(REGRAPH_ERROR_POOL_BUSY, regraph_pool_suspend(e, it.pool, NULL));
     IS(REGRAPH_ERROR_STREAM_IN_USE, regraph_retire_stream(e, it.a));
 
+    OK(regraph_sim_create_stream(e, &other));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_write_trace(e, it.capture, other, "x"));
+    SAYS("expected the stream that the capture began on");
     OK(regraph_write_trace(e, it.capture, it.a, "capture.jsonl"));
     IS(REGRAPH_ERROR_IO, regraph_write_trace(e, it.capture, it.a, "no/such/folder/x"));
     SAYS("no/such/folder/x");
@@ -470,7 +475,7 @@ static void a_capture(void) {
     CHECK(figures.all.reserved_bytes.current == 8 * MIB && figures.counts.num_device_alloc == 0);
 
     IS(REGRAPH_ERROR_POOL_IN_USE, regraph_pool_destroy(e, it.pool));
-    SAYS("1 graphs");
+    SAYS("in use: 1 graph; release its graphs");
     OK(regraph_sim_destroy_executable(e, executable));
     OK(regraph_sim_destroy_graph(e, graph));
     OK(regraph_release_graph(e, report.graph));
