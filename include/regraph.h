@@ -1648,14 +1648,16 @@ regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct r
 
 /**
  * Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
- * released and their work has completed. Calls reject the pool's id from now on; its blocks and
- * graphs can be used as before. Waits for launches of graphs that were released while they ran.
+ * released and their work has completed; its blocks and graphs can be used as before. The id is not for use from now
+ * on: most calls reject it, and a block that regraph_allocate() still gives for it, or a capture that
+ * regraph_begin_capture() begins, keeps the pool. Waits for launches of graphs that were released while they ran.
  *
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
  */
-regraph_error regraph_pool_release(const struct regraph_engine *engine, struct regraph_pool pool);
+regraph_error regraph_pool_release(const struct regraph_engine *engine,
+                                   struct regraph_pool pool);
 
 /**
  * From now on the library makes an executable when its graph is launched first, or prepared

@@ -112,8 +112,9 @@ pub unsafe extern "C" fn regraph_pool_destroy(
 }
 
 /// Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
-/// released and their work has completed. Calls reject the pool's id from now on; its blocks and
-/// graphs can be used as before. Waits for launches of graphs that were released while they ran.
+/// released and their work has completed; its blocks and graphs can be used as before. The id is not for use from now
+/// on: most calls reject it, and a block that regraph_allocate() still gives for it, or a capture that
+/// regraph_begin_capture() begins, keeps the pool. Waits for launches of graphs that were released while they ran.
 ///
 /// Threads: any.
 ///

@@ -823,7 +823,8 @@ impl<D: Driver> Engine<D> {
         made.unwrap_or_else(|_| PoolId::of_none(self.number))
     }
 
-    /// Gives all memory of a pool back to the driver.
+    /// Gives all memory of a pool back to the driver. One that a [`graphs::Pool`](crate::graphs::Pool) owns goes like any
+    /// other: calls of that value fail with [`Error::Unknown`] then.
     ///
     /// # Errors
     /// [`PoolRefusal::InUse`] while a block of the pool is live, a capture into it is under way, a graph of it exists,
