@@ -574,10 +574,11 @@ impl Timelines {
             if asks {
                 self.owe(timeline, Owed::Wait);
             }
-        } else if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
-            return false;
-        } else if asks && !self.record(driver, timeline) {
-            return false;
+        } else {
+            let ended = row.ended.is_none() || matches!(driver.is_capturing(row.stream), Ok(false));
+            if !ended || (asks && !self.record(driver, timeline)) {
+                return false;
+            }
         }
         let row = &mut self.rows[timeline.index()];
         (row.life, row.ended) = (Life::Retired, None);
