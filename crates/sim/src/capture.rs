@@ -37,6 +37,15 @@ enum Life {
     Destroyed,
 }
 
+/// What is answered to a call with a stream that is not there.
+#[cold]
+fn refused(gone: Option<&Stream>) -> Refusal {
+    match gone.map(|it| it.life) {
+        Some(Life::WithoutContext) => ErrorKind::ContextDestroyed.into(),
+        _ => ErrorKind::InvalidValue.into(),
+    }
+}
+
 impl Stream {
     pub(super) fn new(blocking: bool, device: u32, number: u64) -> Self {
         Self {
@@ -103,7 +112,10 @@ impl State {
     #[inline]
     pub(super) fn capture_status(&self, stream: StreamHandle) -> Fallible<CaptureStatus> {
         let slot = slots::of_stream(stream);
-        let stream = &self.streams[self.stream(stream)?];
+        let stream = match self.streams.get(slot) {
+            Some(stream) if stream.life == Life::Alive => stream,
+            gone => return Err(refused(gone)),
+        };
         self.refuse_elsewhere(slot)?;
         let Some(capture) = stream.capture else {
             if slot == slots::LEGACY && self.blocking_captures > 0 {
@@ -132,7 +144,8 @@ impl State {
 
     /// The terminals of a stream in a capture that is sound; none of any other.
     pub(super) fn known_terminals(&self, stream: StreamHandle) -> &[Dependency] {
-        let stream = self.stream(stream).ok().map(|slot| &self.streams[slot]);
+        let stream = self.streams.get(slots::of_stream(stream));
+        let stream = stream.filter(|stream| stream.life == Life::Alive);
         let sound = |capture: u32| !self.captures[capture as usize].invalidated;
         match stream {
             Some(stream) if stream.capture.is_some_and(sound) => &stream.terminals,
@@ -142,10 +155,9 @@ impl State {
 
     pub(super) fn stream(&self, stream: StreamHandle) -> Fallible<usize> {
         let slot = slots::of_stream(stream);
-        match self.streams.get(slot).map(|it| it.life) {
-            Some(Life::Alive) => Ok(slot),
-            Some(Life::WithoutContext) => Err(ErrorKind::ContextDestroyed.into()),
-            Some(Life::Destroyed) | None => Err(ErrorKind::InvalidValue.into()),
+        match self.streams.get(slot) {
+            Some(it) if it.life == Life::Alive => Ok(slot),
+            gone => Err(refused(gone)),
         }
     }
 
