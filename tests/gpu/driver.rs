@@ -1010,6 +1010,31 @@ mod cuda {
         engine.destroy_pool(pool).unwrap();
     }
 
+    /// The error that calls give then is also that of streams whose context is gone.
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_thread_whose_current_context_is_gone_is_told_of_streams() {
+        let gpu = gpu::open().driver;
+        let stream = gpu.create_stream().unwrap();
+        gpu.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        for (context, destroy, handle) in other_contexts() {
+            let handle = handle as usize;
+            make_current(context);
+            thread::scope(|scope| {
+                // SAFETY: the prototype is that of cuda.h; it is destroyed once.
+                let gone = || unsafe { raw::<Give>(destroy)(handle as Pointer) };
+                assert_eq!(scope.spawn(gone).join().unwrap(), 0);
+            });
+            println!("{destroy}: {:?}", gpu.is_capturing(stream));
+            assert_eq!(gpu.is_capturing(stream), Ok(true));
+            assert!(matches!(gpu.capture_of(stream).unwrap(), CaptureStatus::Active { .. }));
+            make_current(null_mut());
+        }
+        let graph = gpu.end_capture(stream).unwrap();
+        gpu.destroy_graph(graph).unwrap();
+        gpu.destroy_stream(stream).unwrap();
+    }
+
     #[test]
     #[ignore = "needs an NVIDIA GPU"]
     fn a_thread_without_a_context_has_none_afterwards() {

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use super::super::{DriverError, ErrorKind};
+use super::raw;
 use super::symbols::Symbols;
 
 /// The error that a driver code means.
@@ -33,7 +34,7 @@ fn known(code: u32) -> Option<ErrorKind> {
         2 => ErrorKind::OutOfMemory,
         34 => ErrorKind::NoDriver("the libcuda found is a stub for linking".to_owned()),
         402 => ErrorKind::LossyQuery,
-        709 => ErrorKind::ContextDestroyed,
+        raw::CONTEXT_IS_DESTROYED => ErrorKind::ContextDestroyed,
         800 => ErrorKind::NotPermitted,
         801 => ErrorKind::NotSupported,
         900 => ErrorKind::CaptureUnsupported,

@@ -272,7 +272,9 @@ impl CudaDriver {
     ) -> Result<Option<Current<'_>>> {
         let mut current = self.bind_for(stream)?;
         let mut code = ask();
-        if code == raw::INVALID_CONTEXT && current.is_none() {
+        // Said of a context that is destroyed while ours is current, it is the stream's.
+        let of_current = matches!(code, raw::INVALID_CONTEXT | raw::CONTEXT_IS_DESTROYED);
+        if of_current && current.is_none() {
             current = Some(self.bind()?);
             code = ask();
         }

@@ -16,6 +16,7 @@ pub type Pointer = *mut c_void;
 pub(super) const INVALID_CONTEXT: u32 = 201;
 pub(super) const NOT_READY: u32 = 600;
 pub(super) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+pub(super) const CONTEXT_IS_DESTROYED: u32 = 709;
 
 pub(super) const CAPTURE_NONE: u32 = 0;
 pub(super) const CAPTURE_ACTIVE: u32 = 1;
