@@ -166,7 +166,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Requester, Error> {
         let Some(capture) = capture else {
             self.caches.forget_capturing(stream);
-            return Ok(Requester::Outside { timeline: Some(self.assign_stream(stream)) });
+            return Ok(Requester::Outside { timeline: Some(self.assign_stream(stream, false)) });
         };
         let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), call)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;

@@ -228,8 +228,21 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
         self.0.alter(|locked| {
-            locked.assign_stream(stream);
+            locked.assign_stream(stream, true);
             locked.state.timelines.expect(locked.driver, stream);
+        })
+    }
+
+    /// Tells the engine that the calling thread is about to begin a capture on `stream`, as [`HostCalls::expect_capture`]
+    /// does, and promises nothing: no other thread records an event there, which could crash the driver, until this thread
+    /// has asked for memory on the stream outside captures.
+    ///
+    /// # Errors
+    /// [`StreamRefusal::PerThread`].
+    pub fn may_capture(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), "may_capture")?;
+        self.0.alter(|locked| {
+            locked.assign_stream(stream, true);
         })
     }
 
@@ -825,9 +838,9 @@ impl<D: Driver> Locked<'_, D> {
         Some(capture_state)
     }
 
-    /// The timeline of a stream that the calling thread has named, which is this thread's from now on.
-    pub(super) fn assign_stream(&mut self, stream: StreamHandle) -> TimelineId {
-        let (timeline, changed) = self.state.timelines.assign(stream);
+    /// The timeline of a stream that the calling thread has named, which is this thread's from now on, to capture on it or not.
+    pub(super) fn assign_stream(&mut self, stream: StreamHandle, captures: bool) -> TimelineId {
+        let (timeline, changed) = self.state.timelines.assign(stream, captures);
         if changed {
             self.caches.of(stream).assign(stream);
             // A wait for the device covers the contexts of streams that the driver was asked this of: also of one that
@@ -867,7 +880,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(slot) = self.state.familiar(capture, pool, stream) {
             return Ok((slot, self.look_and_ask(slot, stream, asked)));
         }
-        self.assign_stream(stream);
+        self.assign_stream(stream, true);
         self.caches.set_capturing(stream);
         let slot = self.enter(call, capture, pool, stream)?;
         let index = self.look_and_ask(slot, stream, asked);
@@ -986,7 +999,7 @@ impl<D: Driver> Locked<'_, D> {
             let capture_state = self.state.captures.get(slot);
             let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
             for stream in streams {
-                self.assign_stream(stream);
+                self.assign_stream(stream, true);
             }
             let mark = self.state.capturing_thread(self.state.captures.get(slot));
             self.state.capture(slot).capturing_thread = mark;

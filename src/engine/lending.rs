@@ -262,7 +262,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.may_lend(pool)? {
             return Ok(None);
         }
-        let timeline = self.assign_stream(stream);
+        let timeline = self.assign_stream(stream, true);
         let requester = Requester::Lent { timeline, lent };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
         if self.state.pool(pool, CALL)?.take_passed() {

@@ -60,8 +60,9 @@ struct Timeline {
     /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     life: Life,
-    /// The thread that named the stream last, if any has.
-    thread: Option<Weak<()>>,
+    /// The thread that named the stream last, if any has, and whether it may capture on it: it has said so, or was seen to,
+    /// and has not worked there outside captures since.
+    thread: Option<(Weak<()>, bool)>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
     /// The last capture of this stream that has ended here, with its age; the driver may still report it.
@@ -183,16 +184,18 @@ impl Timelines {
         timeline
     }
 
-    /// The timeline of a stream that is the calling thread's from now on. Says whether it was not before.
-    pub(super) fn assign(&mut self, stream: StreamHandle) -> (TimelineId, bool) {
+    /// The timeline of a stream that is the calling thread's from now on, to capture on it or not. Says whether it was not
+    /// before.
+    pub(super) fn assign(&mut self, stream: StreamHandle, captures: bool) -> (TimelineId, bool) {
         let timeline = self.of(stream);
-        let named = self.rows[timeline.index()].thread.as_ref();
+        let named = self.rows[timeline.index()].thread.as_mut();
         // No other thread has the address while a reference is held.
-        if named.is_some_and(|named| named.as_ptr() as usize == this_thread()) {
+        if let Some((_, may)) = named.filter(|it| it.0.as_ptr() as usize == this_thread()) {
+            *may = captures;
             return (timeline, false);
         }
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
-        self.rows[timeline.index()].thread = Some(here);
+        self.rows[timeline.index()].thread = Some((here, captures));
         self.changes += 1;
         (timeline, true)
     }
@@ -205,11 +208,15 @@ impl Timelines {
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
         let timeline = self.known(stream);
-        let thread = timeline.and_then(|timeline| self.rows[timeline.index()].thread.as_ref());
+        timeline.is_none_or(|timeline| self.other_thread(timeline).is_none())
+    }
+
+    /// Whether another living thread has named a timeline's stream last, and may capture on it.
+    fn other_thread(&self, timeline: TimelineId) -> Option<bool> {
+        let (thread, captures) = self.rows[timeline.index()].thread.as_ref()?;
         // Streams of exited threads are unowned.
-        thread.is_none_or(|thread| {
-            thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
-        })
+        let other = thread.as_ptr() as usize != this_thread() && thread.strong_count() > 0;
+        other.then_some(*captures)
     }
 
     /// Asks where a stream is, as far as that may be asked.
@@ -367,7 +374,8 @@ impl Timelines {
     fn record(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let Timeline { stream, owes, .. } = self.rows[timeline.index()];
         let captures = || !matches!(driver.is_capturing(stream), Ok(false));
-        if owes == Owed::Wait || !self.is_mine(stream) || captures() {
+        let other_captures = self.other_thread(timeline) == Some(true);
+        if owes == Owed::Wait || other_captures || captures() {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };

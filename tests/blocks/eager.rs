@@ -644,6 +644,43 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
     sim.end_capture(t).expect("the capture was not ruined");
 }
 
+/// Another thread has asked for memory on a stream and does nothing more, as autograd's between two steps: what this thread
+/// has the stream use is free once that has run. Not so where that thread may capture on it.
+#[test]
+fn what_another_thread_s_stream_used_is_free_without_that_thread() {
+    for captures in [false, true] {
+        let b = bench(Config::default());
+        let [own, other] = b.streams();
+        std::thread::scope(|scope| {
+            let (to_other, parked) = std::sync::mpsc::channel::<()>();
+            let (to_main, named) = std::sync::mpsc::channel();
+            let b = &b;
+            scope.spawn(move || {
+                b.use_once(2, other);
+                if captures {
+                    b.engine.host().may_capture(other).unwrap();
+                }
+                to_main.send(()).unwrap();
+                // Until the other end goes.
+                parked.recv().unwrap_err();
+            });
+            named.recv().unwrap();
+            let mut addresses = std::collections::BTreeSet::new();
+            for _ in 0..8 {
+                let block = b.block(64, own);
+                addresses.insert(block.address);
+                b.engine.record_stream(block.id, other).unwrap();
+                b.launch(other);
+                b.engine.free(block.id).unwrap();
+                b.driver.complete_all();
+            }
+            assert_eq!(addresses.len(), if captures { 8 } else { 1 });
+            b.engine.host().verify().unwrap();
+            drop(to_other);
+        });
+    }
+}
+
 /// Of a stream whose context is gone nothing can be asked: what it used is free once the device has done all work, no
 /// capture has anything to do with it, and the handle can be given up.
 #[test]

@@ -117,9 +117,11 @@ impl<D: Transfer> Plugin<D> {
     /// Those of [`engine::HostCalls::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
+        let host = device.engine.host();
         // The capture's pool is not known yet; where none but that of eager work holds a block, there is no input.
-        if device.engine.host().has_blocks_beside(device.eager_pool()).unwrap_or(true) {
-            device.engine.host().expect_capture(stream)?;
+        match host.has_blocks_beside(device.eager_pool()).unwrap_or(true) {
+            true => host.expect_capture(stream)?,
+            false => host.may_capture(stream)?,
         }
         set_beginning(true);
         Ok(())

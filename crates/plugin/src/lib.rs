@@ -204,9 +204,9 @@ impl<D: Transfer> Plugin<D> {
         Ok(device.engine.record_use(block, stream)?)
     }
 
-    /// Gives free memory back to the driver, after a wait for the work that held it: pools that no graph
-    /// uses any more first, which it waits for the device for, unless something captures on it; then what
-    /// streams have freed.
+    /// Gives free memory back to the driver: pools that no graph uses any more first, then what streams have freed. Waits
+    /// for the device before, unless something captures on it, as PyTorch's own allocator does in effect: a program may
+    /// have work under way that reads what it freed and never said so. Then it waits for the work that held the memory.
     ///
     /// # Errors
     /// Those of [`HostCalls::empty_cache_waiting`](regraph::engine::HostCalls::empty_cache_waiting).
@@ -215,6 +215,7 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             let _returned = device.returned.at_end();
             device.let_go();
+            device.wait_while_none_captures();
             device.engine.host().empty_cache_waiting()?;
             // What only frees behind running work had kept.
             device.drop_unused(&mut device.pools());

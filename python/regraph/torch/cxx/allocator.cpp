@@ -33,12 +33,30 @@ void trace_free(void* address) {
   }
 }
 
+// Has libraries give up what they keep until memory is short, as PyTorch's own allocator has: tensors that were sent to
+// processes which have dropped them since, for one. False where that freed nothing.
+bool collect_from_libraries() {
+  bool freed = false;
+  auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
+  for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
+  return freed;
+}
+
+void* allocate_or_collect(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
+  try {
+    return hooks.allocate(bytes, device, stream);
+  } catch (const c10::OutOfMemoryError&) {
+    if (!collect_from_libraries()) throw;
+  }
+  return hooks.allocate(bytes, device, stream);
+}
+
 void* allocate_on(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return nullptr;
   const Origin origin(Origin::Of::Allocation);
   void* address = nullptr;
   try {
-    address = hooks.allocate(bytes, device, stream);
+    address = allocate_or_collect(device, bytes, stream);
   } catch (...) {
     throw_of_observer();
     throw;
@@ -128,6 +146,11 @@ void Allocator::raw_delete(void* address) {
 void Allocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) {
   // Memory of other processes is not the allocator's, and empty tensors have none.
   if (block.get() == nullptr || block.get_deleter() != &free_block) return;
+  // The handle of a default stream is the same on each device: it would name that of the block's own.
+  TORCH_CHECK(stream.device_index() == block.device().index() || stream.stream() != nullptr,
+              "record_stream: this is the default stream of device ", static_cast<int>(stream.device_index()),
+              ", which regraph cannot tell from that of device ", static_cast<int>(block.device().index()),
+              "; use the tensor there on a stream of torch.cuda.Stream");
   hooks.record_stream(block.get(), stream.stream());
 }
 
