@@ -2,7 +2,7 @@
 //! `design/allocator.md` has them ("Streams outside captures").
 //!
 //! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
-//! that another thread named last, which may begin to capture between the question and the record, nor on one of an
+//! that another thread named last and may begin to capture on between the question and the record, nor on one of an
 //! unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
