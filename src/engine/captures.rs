@@ -234,8 +234,8 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// Tells the engine that the calling thread is about to begin a capture on `stream`, as [`HostCalls::expect_capture`]
-    /// does, and promises nothing: no other thread records an event there, which could crash the driver, until this thread
-    /// has asked for memory on the stream outside captures.
+    /// does, and promises nothing. From now on no thread records an event on another thread's stream, which may come into a
+    /// capture meanwhile: the driver could crash.
     ///
     /// # Errors
     /// [`StreamRefusal::PerThread`].

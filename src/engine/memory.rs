@@ -212,7 +212,7 @@ impl<D: Driver> Engine<D> {
     pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "mark_stream")?;
         self.alter(|locked| {
-            locked.assign_stream(stream, true);
+            locked.assign_stream(stream, false);
             locked.take_back(None, |of| of == stream);
             if let Some(timeline) = locked.state.timelines.known(stream) {
                 locked.state.timelines.fence(&self.driver, timeline);
@@ -452,7 +452,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        self.assign_stream(stream, true);
+        self.assign_stream(stream, false);
         self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.

@@ -2,8 +2,8 @@
 //! `design/allocator.md` has them ("Streams outside captures").
 //!
 //! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
-//! that another thread named last and may begin to capture on between the question and the record, nor on one of an
-//! unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
+//! that another thread named last, where any thread has captured: the stream may come into a capture between the question
+//! and the record. Nor on one of an unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -60,8 +60,8 @@ struct Timeline {
     /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     life: Life,
-    /// The thread that named the stream last, if any has, and whether it may capture on it: it has said so, or was seen to,
-    /// and has not worked there outside captures since.
+    /// The thread that named the stream last, if any has, and whether any has said that it may capture on it, or was seen
+    /// to.
     thread: Option<(Weak<()>, bool)>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
@@ -190,12 +190,16 @@ impl Timelines {
         let timeline = self.of(stream);
         let named = self.rows[timeline.index()].thread.as_mut();
         // No other thread has the address while a reference is held.
-        if let Some((_, may)) = named.filter(|it| it.0.as_ptr() as usize == this_thread()) {
-            *may = captures;
-            return (timeline, false);
+        let mut captured = captures;
+        if let Some((thread, before)) = named {
+            *before |= captures;
+            if thread.as_ptr() as usize == this_thread() {
+                return (timeline, false);
+            }
+            captured = *before;
         }
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
-        self.rows[timeline.index()].thread = Some((here, captures));
+        self.rows[timeline.index()].thread = Some((here, captured));
         self.changes += 1;
         (timeline, true)
     }
@@ -208,15 +212,17 @@ impl Timelines {
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
         let timeline = self.known(stream);
-        timeline.is_none_or(|timeline| self.other_thread(timeline).is_none())
+        let row = timeline.map(|timeline| &self.rows[timeline.index()]);
+        let thread = row.and_then(|row| row.thread.as_ref());
+        // Streams of exited threads are unowned.
+        thread.is_none_or(|(thread, _)| {
+            thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
+        })
     }
 
-    /// Whether another living thread has named a timeline's stream last, and may capture on it.
-    fn other_thread(&self, timeline: TimelineId) -> Option<bool> {
-        let (thread, captures) = self.rows[timeline.index()].thread.as_ref()?;
-        // Streams of exited threads are unowned.
-        let other = thread.as_ptr() as usize != this_thread() && thread.strong_count() > 0;
-        other.then_some(*captures)
+    /// Whether any thread has said that it may capture, or was seen to: other streams may join its captures.
+    fn may_any_capture(&self) -> bool {
+        self.rows.iter().any(|row| row.thread.as_ref().is_some_and(|(_, captured)| *captured))
     }
 
     /// Asks where a stream is, as far as that may be asked.
@@ -374,8 +380,8 @@ impl Timelines {
     fn record(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let Timeline { stream, owes, .. } = self.rows[timeline.index()];
         let captures = || !matches!(driver.is_capturing(stream), Ok(false));
-        let other_captures = self.other_thread(timeline) == Some(true);
-        if owes == Owed::Wait || other_captures || captures() {
+        let may_capture = !self.is_mine(stream) && self.may_any_capture();
+        if owes == Owed::Wait || may_capture || captures() {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };

@@ -645,7 +645,7 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
 }
 
 /// Another thread has asked for memory on a stream and does nothing more, as autograd's between two steps: what this thread
-/// has the stream use is free once that has run. Not so where that thread may capture on it.
+/// has the stream use is free once that has run. Not so once any thread may capture.
 #[test]
 fn what_another_thread_s_stream_used_is_free_without_that_thread() {
     for captures in [false, true] {

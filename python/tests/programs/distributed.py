@@ -176,7 +176,7 @@ def _compare(training, folder):
         for way, ranks in started.items():
             for process, out in ranks:
                 text, _ = process.communicate(timeout=LIMIT)
-                assert process.returncode == 0, f"{training} {way}: {text}"
+                assert process.returncode == 0, f"{training} {way}: {process.returncode} {text}"
                 found = json.loads(out.read_text())
                 digests.setdefault(found["digest"], []).append(way)
                 print(training, *way, out.stem[-1], found["reserved"] >> 20, "MiB", flush=True)

@@ -68,7 +68,8 @@ fn where_the_device_cannot_be_told_the_block_waits() {
     let two = two(&Config::default());
     let [first, _] = &two.sides;
     let (a, b) = (first.stream(), two.sides[1].stream());
-    first.driver.fail_nth(Call::DeviceOfStream, 0, ErrorKind::NotSupported);
+    // The first is about the block's own stream.
+    first.driver.fail_nth(Call::DeviceOfStream, 1, ErrorKind::NotSupported);
     let address = freed(&two, a, b);
     assert_eq!(first.driver.calls(Call::RecordEvent), 0);
     first.driver.complete_all();
