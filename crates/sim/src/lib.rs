@@ -256,7 +256,7 @@ impl SimDriver {
 
     /// Destroys the context of a stream that was created, such as a green one, in which it is alone and captures nothing.
     /// What it was given goes on; each call that names it fails with
-    /// [`ErrorKind::ContextDestroyed`](regraph::driver::ErrorKind::ContextDestroyed).
+    /// [`ErrorKind::ContextDestroyed`].
     ///
     /// # Errors
     /// As of any call with a stream that is not there.
