@@ -48,7 +48,7 @@ LEFT = {
 #: without arguments.
 UNSTABLE = set(
     """
-    c10::Allocator::is_simple_data_ptr
+    c10::Allocator::is_simple_data_ptr c10::Error c10::FreeCudaMemoryCallbacksRegistry
     c10::DeviceAllocator c10::DeviceAllocator::DeviceAllocator c10::DeviceAllocator::~DeviceAllocator
     c10::SetAllocator c10::Warning::Warning c10::WarningUtils::get_warnAlways c10::warn
     c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::parseArgs
