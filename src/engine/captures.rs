@@ -838,7 +838,8 @@ impl<D: Driver> Locked<'_, D> {
         Some(capture_state)
     }
 
-    /// The timeline of a stream that the calling thread has named, which is this thread's from now on, to capture on it or not.
+    /// The timeline of a stream that the calling thread has named, which is this thread's from now on, to capture on it or
+    /// not.
     pub(super) fn assign_stream(&mut self, stream: StreamHandle, captures: bool) -> TimelineId {
         let (timeline, changed) = self.state.timelines.assign(stream, captures);
         if changed {

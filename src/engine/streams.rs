@@ -3,7 +3,8 @@
 //!
 //! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
 //! that another thread named last, where any thread has captured: the stream may come into a capture between the question
-//! and the record. Nor on one of an unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
+//! and the record. Nor on one of an unknown device. The timeline then *owes* a fence; one that is recorded later covers
+//! all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -60,9 +61,9 @@ struct Timeline {
     /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     life: Life,
-    /// The thread that named the stream last, if any has, and whether any has said that it may capture on it, or was seen
-    /// to.
-    thread: Option<(Weak<()>, bool)>,
+    /// The thread that named the stream last, if any has, and whether any has said that it may capture on a stream of this
+    /// row, or was seen to.
+    thread: (Weak<()>, bool),
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
     /// The last capture of this stream that has ended here, with its age; the driver may still report it.
@@ -83,7 +84,7 @@ impl Timeline {
             fences: VecDeque::new(),
             parked: BTreeMap::new(),
             life: Life::Used,
-            thread: None,
+            thread: (Weak::new(), false),
             device: None,
             ended: None,
         }
@@ -170,8 +171,10 @@ impl Timelines {
         let timeline = match self.vacant.pop() {
             // Its positions go on: what still names an old one finds it completed.
             Some(timeline) => {
-                let Timeline { open, completed, .. } = self.rows[timeline.index()];
-                self.rows[timeline.index()] = Timeline::new(stream, number, open, completed);
+                let row = &mut self.rows[timeline.index()];
+                let captured = row.thread.1;
+                *row = Timeline::new(stream, number, row.open, row.completed);
+                row.thread.1 = captured;
                 timeline
             }
             None => {
@@ -188,18 +191,13 @@ impl Timelines {
     /// before.
     pub(super) fn assign(&mut self, stream: StreamHandle, captures: bool) -> (TimelineId, bool) {
         let timeline = self.of(stream);
-        let named = self.rows[timeline.index()].thread.as_mut();
+        let (thread, captured) = &mut self.rows[timeline.index()].thread;
+        *captured |= captures;
         // No other thread has the address while a reference is held.
-        let mut captured = captures;
-        if let Some((thread, before)) = named {
-            *before |= captures;
-            if thread.as_ptr() as usize == this_thread() {
-                return (timeline, false);
-            }
-            captured = *before;
+        if thread.as_ptr() as usize == this_thread() {
+            return (timeline, false);
         }
-        let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
-        self.rows[timeline.index()].thread = Some((here, captured));
+        *thread = HERE.try_with(Arc::downgrade).unwrap_or_default();
         self.changes += 1;
         (timeline, true)
     }
@@ -211,18 +209,17 @@ impl Timelines {
 
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
-        let timeline = self.known(stream);
-        let row = timeline.map(|timeline| &self.rows[timeline.index()]);
-        let thread = row.and_then(|row| row.thread.as_ref());
-        // Streams of exited threads are unowned.
-        thread.is_none_or(|(thread, _)| {
+        self.known(stream).is_none_or(|timeline| {
+            let thread = &self.rows[timeline.index()].thread.0;
+            // Streams of exited threads are unowned.
             thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
         })
     }
 
-    /// Whether any thread has said that it may capture, or was seen to: other streams may join its captures.
+    /// Whether any thread has said that it may capture, or was seen to: other streams may join its captures. Costs a look at
+    /// each stream.
     fn may_any_capture(&self) -> bool {
-        self.rows.iter().any(|row| row.thread.as_ref().is_some_and(|(_, captured)| *captured))
+        self.rows.iter().any(|row| row.thread.1)
     }
 
     /// Asks where a stream is, as far as that may be asked.
@@ -629,7 +626,7 @@ impl Timelines {
 
     /// Makes every timeline the calling thread's: there is no other in the engine.
     pub(super) fn assign_all(&mut self) {
-        self.rows.iter_mut().for_each(|row| row.thread = None);
+        self.rows.iter_mut().for_each(|row| row.thread.0 = Weak::new());
     }
 
     /// Gives all events back to the driver.

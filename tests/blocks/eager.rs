@@ -658,7 +658,12 @@ fn what_another_thread_s_stream_used_is_free_without_that_thread() {
             scope.spawn(move || {
                 b.use_once(2, other);
                 if captures {
-                    b.engine.host().may_capture(other).unwrap();
+                    // Also where the stream that was announced has gone since, and another one has its row.
+                    let [gone, next] = b.streams();
+                    b.engine.host().may_capture(gone).unwrap();
+                    b.engine.retire_stream(gone).unwrap();
+                    b.engine.empty_cache().unwrap();
+                    b.use_once(2, next);
                 }
                 to_main.send(()).unwrap();
                 // Until the other end goes.

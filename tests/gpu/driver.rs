@@ -890,19 +890,14 @@ mod cuda {
         let home = gpu.create_stream().unwrap();
         for (context, destroy, handle) in other_contexts() {
             make_current(context);
-            let mut created = null_mut();
-            // SAFETY: the prototype is that of cuda.h; writes one handle.
-            assert_eq!(unsafe { raw::<Create>("cuStreamCreate")(&mut created, 1) }, 0);
-            for stream in [created, null_mut()] {
+            let created = create_stream();
+            for of_context in [created, super::LEGACY] {
                 let done = AtomicBool::new(false);
-                let of_context = StreamHandle::from_raw(stream);
                 let own = if of_context.is_default() { of_context } else { home };
                 make_current(null_mut());
                 let block = engine.allocate(pool, MIB, own).unwrap();
                 make_current(context);
-                let flag = std::ptr::from_ref(&done).cast_mut().cast();
-                // SAFETY: the prototype is that of cuda.h; the flag outlives the work, for which the engine waits below.
-                assert_eq!(unsafe { raw::<Later>("cuLaunchHostFunc")(stream, set_later, flag) }, 0);
+                take_a_while(of_context, &done);
                 if own == home {
                     engine.record_stream(block.id, of_context).unwrap();
                 }
@@ -916,7 +911,7 @@ mod cuda {
                 assert_eq!(engine.host().is_device_idle().unwrap(), Some(true));
                 assert!(engine.empty_cache().unwrap().released > 0, "the block is free");
             }
-            engine.retire_stream(StreamHandle::from_raw(created)).unwrap();
+            engine.retire_stream(created).unwrap();
             // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
             assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
             make_current(null_mut());
