@@ -70,14 +70,7 @@ impl Default for Options {
 }
 
 impl Options {
-    setters! {
-        /// Sets how captures are made.
-        mode: CaptureMode => mode;
-        /// Sets how often all parts run before they are captured.
-        warm_ups: usize => warm_ups;
-        /// Sets the most shapes that are kept.
-        most_shapes: NonZeroUsize => most_shapes;
-    }
+    setters! { [mode: CaptureMode, warm_ups: usize, most_shapes: NonZeroUsize] }
 }
 
 type Make<'f, D, K, I, E> = Box<dyn FnMut(&Stage<'_, D>, &K) -> Result<I, E> + Send + 'f>;

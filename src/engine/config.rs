@@ -40,6 +40,10 @@ pub struct Config {
     /// So requests on that stream fail, but only [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls
     /// anything back. Default: no.
     pub late_ends: bool,
+    /// Whether the host promises that a graph which is launched reads no block from outside captures that was freed
+    /// before, even inside the graph's own capture, so that such a block is free again once its streams have left their
+    /// captures. Without it the block belongs to the graphs of its pool from then on. Default: no.
+    pub keeps_inputs: bool,
     /// From how many nodes on a capture that ends in two steps
     /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged on a thread of its own.
     /// Default: 256; a smaller one is judged in less time than a thread takes to begin.
@@ -59,6 +63,7 @@ impl Default for Config {
             report_leaks: true,
             foreign_nodes: false,
             late_ends: false,
+            keeps_inputs: false,
             judge_aside: 256,
             #[cfg(all(feature = "flaws", debug_assertions))]
             flaw: None,
@@ -67,8 +72,19 @@ impl Default for Config {
 }
 
 /// Methods that set a field of a value, to what they are given or to what is made of that, and give the value back.
+/// Those in brackets are named as their field, whose documentation says what it is.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+ $(= $value:expr)?;)*) => {$(
+    (
+        $([$($plain:ident: $of:ty),+])?
+        $($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+ $(= $value:expr)?;)*
+    ) => {$($(
+        #[doc = concat!("Sets the field `", stringify!($plain), "`.")]
+        #[must_use]
+        pub fn $plain(mut self, $plain: $of) -> Self {
+            self.$plain = $plain;
+            self
+        }
+    )+)?$(
         $(#[$doc])*
         #[must_use]
         pub fn $name(mut self, $name: $kind) -> Self {
@@ -90,28 +106,14 @@ impl Config {
     }
 
     setters! {
-        /// Replaces all settings.
-        settings: Settings => settings;
+        [settings: Settings, journal: bool, find_late_uses: bool, refuse_late_uses: bool, report_leaks: bool,
+            foreign_nodes: bool, late_ends: bool, keeps_inputs: bool, judge_aside: usize]
         /// Sets what programmatic edges prove.
         programmatic: Programmatic => settings.programmatic;
         /// Sets which streams may take a free block.
         reuse: Reuse => settings.reuse;
         /// Sets whether the checker judges each capture.
         check: bool => settings.check;
-        /// Sets whether captures keep a journal without the checker.
-        journal: bool => journal;
-        /// Sets whether each capture's graph is searched for uses later than was recorded.
-        find_late_uses: bool => find_late_uses;
-        /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
-        refuse_late_uses: bool => refuse_late_uses;
-        /// Sets whether blocks that were never freed are reported at the end.
-        report_leaks: bool => report_leaks;
-        /// Sets whether libraries may add nodes of their own to captures.
-        foreign_nodes: bool => foreign_nodes;
-        /// Sets whether the host may tell of captures' ends late.
-        late_ends: bool => late_ends;
-        /// Sets from how many nodes on a capture is judged on a thread of its own.
-        judge_aside: usize => judge_aside;
     }
 
     /// Sets a safety rule to leave out. Without debug assertions none is, whatever is set.
@@ -188,6 +190,7 @@ impl PoolConfig {
     }
 
     setters! {
+        [no_split: bool, uncached: bool, takes_offers: bool]
         /// Sets what the pool is called in errors.
         name: impl Into<Arc<str>> => name = Some(name.into());
         /// Puts the pool into a region, by its tag.
@@ -198,12 +201,6 @@ impl PoolConfig {
         max_bytes: u64 => max_bytes = Some(max_bytes);
         /// Sets where the pool's memory comes from.
         source: Arc<dyn Source> => source = Some(source);
-        /// Sets whether every block has a segment of its own.
-        no_split: bool => no_split;
-        /// Sets whether each block is an allocation of its own.
-        uncached: bool => uncached;
-        /// Sets whether work outside captures may get what other pools offer.
-        takes_offers: bool => takes_offers;
     }
 }
 

@@ -437,6 +437,9 @@ impl<D: Driver> Locked<'_, D> {
             // A restoration put it where a capture that was never announced may have used memory.
             waiting.set_unannounced();
         }
+        if self.config.keeps_inputs && users == Users::Eager {
+            waiting.set_unused_by_graphs();
+        }
         (waiting.streams, waiting.own) = (streams, own);
         waiting.positions.extend(gone.map(|gone| *gone));
         waiting.asked = Some(block.asked.take());

@@ -288,16 +288,7 @@ impl HistoryOptions {
         Self { entries, clear: true, origins: true, snapshots: false, skipped: Vec::new() }
     }
 
-    setters! {
-        /// Sets whether what was kept before is forgotten.
-        clear: bool => clear;
-        /// Sets whether events say where calls came from.
-        origins: bool => origins;
-        /// Sets whether snapshots are events too.
-        snapshots: bool => snapshots;
-        /// Sets which events are not kept.
-        skipped: Vec<Shown> => skipped;
-    }
+    setters! { [clear: bool, origins: bool, snapshots: bool, skipped: Vec<Shown>] }
 
     fn keeps(&self) -> Keeps {
         let Self { entries, origins, snapshots, ref skipped, .. } = *self;

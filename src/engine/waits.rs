@@ -51,6 +51,8 @@ enum Unannounced {
     /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
     Perhaps,
     Yes,
+    /// It does not matter, nor do captures that were: the host promises that no graph uses the memory.
+    Promised,
 }
 
 impl Wait {
@@ -111,6 +113,7 @@ impl Wait {
         let first = !self.looked;
         self.looked = true;
         let mut streams = std::mem::take(&mut self.streams);
+        let promised = self.unannounced == Unannounced::Promised;
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
                 let mark = timelines.open_mark(stream);
@@ -118,6 +121,7 @@ impl Wait {
                 self.positions.push(mark);
                 false
             }
+            StreamStatus::Inside(_) | StreamStatus::Unclear if promised => true,
             StreamStatus::Inside(capture) => {
                 // Where all streams were in announced captures when the block was freed, a stream that is in another
                 // one now came into that only since: its graph cannot use the block.
@@ -165,11 +169,16 @@ impl Wait {
 
     /// Whose the memory is once it is free: that of a graph that uses it, or may; else whose it was.
     fn users(&self) -> Users {
-        let unannounced = self.unannounced != Unannounced::No;
+        let unannounced = matches!(self.unannounced, Unannounced::Perhaps | Unannounced::Yes);
         match self.users {
             Users::Lent if unannounced || self.captures.iter().any(|it| it.1) => Users::Graphs,
             users => users.or_graphs(unannounced),
         }
+    }
+
+    /// Notes that no graph uses its memory, as the host promises.
+    pub(super) fn set_unused_by_graphs(&mut self) {
+        self.unannounced = Unannounced::Promised;
     }
 
     /// Notes that a capture which was never announced may have used its memory.

@@ -102,6 +102,50 @@ fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptie
     );
 }
 
+/// As native PyTorch has it: a warm-up's output that the capture binds anew, gradients that it sets to `None`.
+#[test]
+fn what_eager_work_made_and_a_capture_frees_is_free_while_the_graph_lives() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    let (own, shared) = (h.allocate(s), h.allocate(s));
+    h.plugin.record_stream(shared, t).unwrap();
+    h.driver.complete_all();
+    h.announce(s, POOL, true);
+    h.launch(s);
+    h.driver.wait(t, s).unwrap();
+    h.launch(t);
+    h.free(own);
+    h.free(shared);
+    // What was submitted before may go on, so nothing is free before the capture ends.
+    h.plugin.empty_cache().unwrap();
+    assert!(h.reserved() - h.held_by(POOL) >= 8 * MIB);
+    h.driver.wait(s, t).unwrap();
+    h.finish(s, POOL);
+    h.empty();
+    assert_eq!(h.reserved(), h.held_by(POOL));
+}
+
+/// The earlier graph writes it again before each launch of the later one.
+#[test]
+fn a_graph_s_output_that_another_pool_s_capture_frees_stays_while_that_graph_lives() {
+    const LATER: PoolKey = (2, 0);
+    let h = host();
+    let s = h.stream();
+    h.announce(s, POOL, true);
+    let output = h.allocate(s);
+    h.launch(s);
+    h.finish(s, POOL);
+    h.announce(s, LATER, true);
+    h.launch(s);
+    h.free(output);
+    h.finish(s, LATER);
+    for (gone, left) in [(POOL, 4 * MIB), (LATER, 0)] {
+        h.plugin.release_pool(0, gone).unwrap();
+        h.empty();
+        assert_eq!(h.held_by(POOL), left);
+    }
+}
+
 /// A thread that lets go of a pool may hold Python's lock, which work of the device may need.
 #[test]
 fn a_pool_is_let_go_of_while_a_call_waits_for_the_device() {

@@ -114,7 +114,7 @@ impl<D: Transfer> Plugin<D> {
     ) -> Self {
         let ahead = config.settings.growth_step_bytes.unwrap_or(settings::AHEAD);
         let plan = config.settings.plan_options();
-        let mut config = config.late_ends(true).foreign_nodes(true);
+        let mut config = config.late_ends(true).foreign_nodes(true).keeps_inputs(true);
         config.settings.growth_step_bytes = None;
         config.settings.plan = match config.settings.plan {
             PlanChoice::Exact => PlanChoice::None,

@@ -67,6 +67,25 @@ def empty_cache(folder):
     assert torch.cuda.memory_reserved() <= held - 64 * MIB
 
 
+def eager_tensors_that_a_capture_frees(folder):
+    """What eager work made and a capture frees is eager work's again, while the graph and its pool live on."""
+    enable()
+    given, stream, pool = torch.ones(1024, device="cuda"), torch.cuda.Stream(), None
+    graphs = []
+    for _ in range(4):
+        with torch.cuda.stream(stream):
+            output = torch.ones(16 * MIB, device="cuda")
+        torch.cuda.synchronize()
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=pool, stream=stream):
+            output = given * 2
+        pool = graphs[-1].pool()
+    del output
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < 64 * MIB, torch.cuda.memory_summary()
+
+
 def out_of_memory(folder):
     """A request above the fraction fails as in PyTorch, and is observed; the next is served."""
     enable()
@@ -294,6 +313,7 @@ PROGRAMS = {
         a_green_context_that_is_gone,
         figures,
         empty_cache,
+        eager_tensors_that_a_capture_frees,
         out_of_memory,
         out_of_memory_in_capture,
         uses,

@@ -364,6 +364,8 @@ impl World {
         let Block { pool, home, born, restored, .. } = self.blocks[number];
         let users = self.blocks[number].users.iter();
         let captures = users.filter_map(|&row| self.of_row(row)).filter_map(|it| it.capture);
+        // The host keeps eager blocks as long as graphs read them.
+        let captures = captures.filter(|_| home.is_some());
         let mut graphs: Vec<usize> = home.into_iter().chain(captures).collect();
         // Without a node in the block's time nothing in the graph can have used it, and blocks of a
         // capture that never was are in no graph at all.
