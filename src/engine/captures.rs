@@ -18,6 +18,7 @@ use super::pools::{PoolRow, Pools};
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
 use super::streams::{this_thread, StreamStatus};
+use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
 use crate::check::Checker;
@@ -722,9 +723,9 @@ impl State {
         let Self { pools, blocks, waiting, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let mut waiting_blocks = Vec::new();
-        for wait in waiting.iter().filter(|wait| wait.site.is_in(pool)) {
-            let (address, bytes) = pools.place(wait.site);
-            waiting_blocks.push((wait.site.number, address, bytes));
+        for site in waiting.iter().map(Wait::site).filter(|site| site.is_in(pool)) {
+            let (address, bytes) = pools.place(site);
+            waiting_blocks.push((site.number, address, bytes));
         }
         // What captures gave back is theirs until they end.
         let heaps = row.heaps().into_iter().filter(|_| row.captures() > 0);

@@ -241,9 +241,10 @@ impl<D: Driver> Locked<'_, D> {
         let gone = self.state.blocks.of(pool);
         marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
         let mut streams = self.streams_in(pool);
-        for waiting in self.state.waiting.iter().filter(|waiting| waiting.site.is_in(pool)) {
-            marks.extend(waiting.positions.iter().copied().chain(waiting.own));
-            streams.extend(waiting.streams.iter().copied());
+        for waiting in self.state.waiting.iter().filter(|waiting| waiting.site().is_in(pool)) {
+            let awaited = waiting.awaited();
+            marks.extend(awaited.0);
+            streams.extend(awaited.1);
         }
         for stream in streams {
             marks.push(self.state.timelines.open_mark(stream));

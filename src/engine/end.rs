@@ -22,7 +22,7 @@ use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
-use crate::heap::{CaptureSlot, Users};
+use crate::heap::CaptureSlot;
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::logging::{Range, Teller};
 use crate::policy::Programmatic;
@@ -396,12 +396,7 @@ impl<D: Driver> Locked<'_, D> {
                 false => self.state.blocks.change_recent_of(pool, end_in),
             }
         }
-        // What waits and is used in it is the graph's, also if it was lent.
-        for waiting in self.state.waiting.iter_mut() {
-            if waiting.end_use(id) && accepted {
-                waiting.users = Users::Graphs;
-            }
-        }
+        self.state.waiting.iter_mut().for_each(|waiting| waiting.end_use(id, accepted));
         // What it gave back is free, unless a capture beside it may contain it.
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &pools {
@@ -471,7 +466,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).forget_graphs();
             self.drop_uncached(heap);
         }
-        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site.is_in(pool)) {
+        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site().is_in(pool)) {
             waiting.forget_graphs();
         }
         self.state.pools.end_lending(pool);

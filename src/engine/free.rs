@@ -335,7 +335,7 @@ impl<D: Driver> Locked<'_, D> {
             self.count_waiting(heap, block.bytes);
             self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
-            let mut positions = SmallVec::new();
+            let mut positions = SmallVec::<[Mark; 2]>::new();
             let mut used_in: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
             outside.retain(|&mut stream| {
                 match self.state.timelines.ask(self.driver, stream) {
@@ -365,10 +365,8 @@ impl<D: Driver> Locked<'_, D> {
                     }
                 }
             });
-            let mut wait = Wait::new(site, users);
-            (wait.streams, wait.positions) = (outside, positions);
-            wait.asked = Some(block.asked.take());
-            self.state.waiting.hold(wait, home.slot, reason);
+            let wait = Wait::new(site, users).on(outside).behind(positions);
+            self.state.waiting.hold(wait.of(block.asked.take(), None), home.slot, reason);
             // Now that the block is among those held: the captures' records are to name it.
             for slot in used_in {
                 self.join_pool(slot, self.state.pools.pool_of(heap));
@@ -431,7 +429,8 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let mut waiting = Wait::new(site, users).beside(&captures);
+        let waiting = Wait::new(site, users).beside(&captures).on(streams);
+        let mut waiting = waiting.behind(gone.map(|gone| *gone)).of(block.asked.take(), own);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
@@ -440,9 +439,6 @@ impl<D: Driver> Locked<'_, D> {
         if self.config.keeps_inputs && users == Users::Eager {
             waiting.set_unused_by_graphs();
         }
-        (waiting.streams, waiting.own) = (streams, own);
-        waiting.positions.extend(gone.map(|gone| *gone));
-        waiting.asked = Some(block.asked.take());
         // Records the events now: the streams need not outlive the block.
         let free = self.defer(waiting);
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
@@ -473,9 +469,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.pools.free_later(site);
         self.state.timelines.fence(self.driver, mark.timeline);
-        let mut waiting = Wait::new(site, Users::Eager);
-        waiting.positions.push(mark);
-        self.defer(waiting);
+        self.defer(Wait::new(site, Users::Eager).behind([mark]));
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.

@@ -459,7 +459,7 @@ impl<D: Driver> Locked<'_, D> {
         self.poll_waits(usize::MAX);
         let names = |block: &LiveBlock| block.users().any(|user| user == stream);
         let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
-        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
+        let asks = self.state.waiting.iter().any(|wait| wait.awaited().1.contains(&stream))
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
             || self.caches.used().any(|cache| cache.names(stream));
@@ -638,7 +638,7 @@ impl<D: Driver> Locked<'_, D> {
         let heaps = self.state.pool(id, CALL)?.heaps();
         self.free_completed(Some(id));
         let ordered = heaps.map(|heap| self.state.pools.heap(heap).stream_ordered_ranges());
-        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count()
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site().is_in(id)).count()
             + ordered.iter().sum::<usize>()
             + usize::from(self.state.is_settling(id))
             + usize::from(self.state.pools.is_moving(id));

@@ -240,15 +240,15 @@ impl State {
         }
         for wait in self.waiting.iter() {
             // What is no single block counts as free memory that waits.
-            if let Some(asked) = &wait.asked {
-                add(wait.site, BlockState::ActivePendingFree, asked);
+            if let Some(asked) = wait.asked() {
+                add(wait.site(), BlockState::ActivePendingFree, asked);
             }
         }
         occupants
     }
 
     fn wait_reasons(&self) -> Map<Range, WaitReason> {
-        let reason = |it: &Wait| ((it.site.heap, it.site.range), it.reason(&self.timelines));
+        let reason = |it: &Wait| ((it.site().heap, it.site().range), it.reason(&self.timelines));
         self.waiting.iter().map(reason).collect()
     }
 

@@ -16,6 +16,7 @@ use super::figures::{
 use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
 use super::stream_cache::{StreamCache, StreamCaches};
+use super::waits::Wait;
 use super::{Engine, State};
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
@@ -148,7 +149,7 @@ impl Page<'_> {
     fn timelines(&self) -> Verdict {
         let State { timelines, pools, waiting, blocks, captures, .. } = self.state;
         timelines.verify()?;
-        let waiting = waiting.iter().flat_map(|it| it.positions.iter().copied().chain(it.own));
+        let waiting = waiting.iter().flat_map(|it| it.awaited().0);
         let gone = blocks.iter().filter_map(|block| block.gone.as_deref().copied());
         let expected = captures.iter().filter_map(|capture| capture.expected);
         waiting.chain(gone).chain(expected).try_for_each(|it| timelines.verify_mark(it))?;
@@ -175,8 +176,8 @@ impl Page<'_> {
         let State { timelines, pools, waiting, captures, .. } = self.state;
         waiting.verify(timelines.parked(), captures)?;
         for wait in waiting.iter() {
-            let homed = pools.find_pool(wait.site.heap).is_some();
-            let named = wait.site.number < self.state.blocks.next_number();
+            let homed = pools.find_pool(wait.site().heap).is_some();
+            let named = wait.site().number < self.state.blocks.next_number();
             holds!(homed && named, "what waits is no pool's: {wait:?}");
         }
         Ok(())
@@ -186,7 +187,8 @@ impl Page<'_> {
     fn ranges_have_holders(&self) -> Verdict {
         let State { pools, blocks, waiting, .. } = self.state;
         let live = blocks.iter().map(|block| (block.site.heap, block.site.range, Claimant::Block));
-        let waiting = waiting.iter().map(|it| (it.site.heap, it.site.range, Claimant::Waits));
+        let waiting = waiting.iter().map(Wait::site);
+        let waiting = waiting.map(|site| (site.heap, site.range, Claimant::Waits));
         let mut holders: Vec<_> = live.chain(waiting).collect();
         holders.sort_unstable();
         let mut ranges: Vec<(u32, RangeId, Claimant)> = Vec::with_capacity(holders.len());
@@ -274,8 +276,7 @@ impl Page<'_> {
             };
             let block = blocks.of(label.id).find(of_graphs);
             holds!(block.is_none(), "{label} has no graphs, and a block of theirs: {block:?}");
-            let mut waiting = waiting.iter().filter(|it| it.site.is_in(label.id));
-            let waiting = waiting.find(|it| it.users.are_graphs());
+            let waiting = waiting.graphs_in(label.id);
             holds!(waiting.is_none(), "{label} has no graphs, and of theirs waits {waiting:?}");
             let heaps = pool.heaps().into_iter().flat_map(|heap| pools.heap(heap).each_range());
             let mut lent = heaps.map(|(_, range)| range.state);

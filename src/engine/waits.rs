@@ -24,24 +24,24 @@ use crate::journal::Entry;
 /// A range that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
-    pub(super) site: BlockSite,
+    site: BlockSite,
     /// Streams without a mark yet.
-    pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    pub(super) positions: SmallVec<[Mark; 2]>,
+    streams: SmallVec<[StreamHandle; 2]>,
+    positions: SmallVec<[Mark; 2]>,
     /// Captures that must have ended, each with whether one of the streams was found in it: its graph uses the memory.
     captures: SmallVec<[(CaptureId, bool); 2]>,
     /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
     /// capture ends.
     held: Option<(CaptureSlot, WaitReason)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
-    pub(super) users: Users,
+    users: Users,
     unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
     looked: bool,
     /// Where its own stream had done with the block, if that was no reason to wait.
-    pub(super) own: Option<Mark>,
+    own: Option<Mark>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
-    pub(super) asked: Option<Asked>,
+    asked: Option<Asked>,
 }
 
 /// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
@@ -78,6 +78,39 @@ impl Wait {
         self
     }
 
+    /// One that waits for all that these streams have been given, too, from when they do not capture.
+    pub(super) fn on(mut self, streams: SmallVec<[StreamHandle; 2]>) -> Self {
+        self.streams = streams;
+        self
+    }
+
+    /// One that waits for these positions too.
+    pub(super) fn behind(mut self, marks: impl IntoIterator<Item = Mark>) -> Self {
+        self.positions.extend(marks);
+        self
+    }
+
+    /// A block that was asked for so, with the position where its own stream had done with it, if it need not wait for
+    /// that.
+    pub(super) fn of(mut self, asked: Asked, own: Option<Mark>) -> Self {
+        (self.asked, self.own) = (Some(asked), own);
+        self
+    }
+
+    pub(super) fn site(&self) -> BlockSite {
+        self.site
+    }
+
+    /// What was asked for, where it is one block whose end the history has yet to tell.
+    pub(super) fn asked(&self) -> Option<&Asked> {
+        self.asked.as_ref()
+    }
+
+    /// The positions that it waits for, that of its own stream included, and the streams whose positions are not known.
+    pub(super) fn awaited(&self) -> (impl Iterator<Item = Mark> + '_, &[StreamHandle]) {
+        (self.positions.iter().copied().chain(self.own), &self.streams)
+    }
+
     /// Has it wait for these captures too; `used` says that one of its streams was found in them.
     fn wait_for(&mut self, found: &[CaptureId], used: bool) {
         for &capture in found {
@@ -88,10 +121,12 @@ impl Wait {
         }
     }
 
-    /// A capture has ended. Says whether one of its streams was found in it.
-    pub(super) fn end_use(&mut self, capture: CaptureId) -> bool {
+    /// A capture has ended: what is used in it is its graph's, also if it was lent, if there is one.
+    pub(super) fn end_use(&mut self, capture: CaptureId, accepted: bool) {
         let known = self.captures.iter_mut().find(|it| it.0 == capture);
-        known.is_some_and(|it| std::mem::take(&mut it.1))
+        if known.is_some_and(|it| std::mem::take(&mut it.1)) && accepted {
+            self.users = Users::Graphs;
+        }
     }
 
     /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
@@ -282,6 +317,11 @@ impl WaitTable {
 
 #[cfg(debug_assertions)]
 impl WaitTable {
+    /// One of a pool's that is known for graphs' memory.
+    pub(super) fn graphs_in(&self, pool: PoolId) -> Option<&Wait> {
+        self.iter().find(|it| it.site.is_in(pool) && it.users.are_graphs())
+    }
+
     /// What [`verify`](super::verify) says of the table, given what timelines have parked and which captures are under
     /// way.
     pub(super) fn verify(
@@ -458,9 +498,8 @@ impl<D: Driver> Locked<'_, D> {
             for (range, mark, users) in held {
                 self.state.timelines.fence(self.driver, mark.timeline);
                 let number = self.state.blocks.number();
-                let waiting = Wait::new(BlockSite { number, heap, range }, users);
-                let positions = std::iter::once(mark).collect();
-                self.state.waiting.add(Wait { positions, ..waiting });
+                let site = BlockSite { number, heap, range };
+                self.state.waiting.add(Wait::new(site, users).behind([mark]));
             }
         }
     }
