@@ -140,8 +140,7 @@ pub enum Error {
         .capture.0
     )]
     CannotPlan { capture: CaptureId },
-    /// There is not as much memory as a capture needs at its end. The capture was rolled back; its graph must not be
-    /// launched.
+    /// A capture needs more memory at its end than there is. It was rolled back; its graph must not be launched.
     #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
         /// What the capture runs on, in bytes.

@@ -511,10 +511,9 @@ impl<D: Driver> Engine<D> {
         self.record(block, stream.as_stream(), false)
     }
 
-    /// Says that what `stream` holds so far includes its last use of the block, so that the
-    /// block's marker on it is this point and not the free. A later [`Engine::record_stream`]
-    /// takes this back. For a block from outside captures it is the same as that: an event at its
-    /// free covers every use.
+    /// Says that the work given to `stream` so far includes its last use of the block: the block's marker on the stream
+    /// is this point and not the free. A later [`Engine::record_stream`] takes this back. For a block from outside
+    /// captures both calls do the same: an event at the free covers every use.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
