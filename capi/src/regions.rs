@@ -18,9 +18,9 @@ pub const REGRAPH_BACKUP_HOST: i32 = 0;
 pub const REGRAPH_BACKUP_NONE: i32 = 1;
 /// What live blocks of a region hold stays on the device: the region does not sleep.
 pub const REGRAPH_BACKUP_DEVICE: i32 = 2;
-/// What live blocks of a region hold is kept in a file in a folder. Only regraph_regions_set_file_backup() sets this value.
+/// What live blocks of a region hold is kept in a file (regraph_regions_set_file_backup() alone sets this).
 pub const REGRAPH_BACKUP_FILE: i32 = 3;
-/// What live blocks of a region hold is kept in a file that processes share. Only regraph_regions_set_shared_backup() sets this value.
+/// What live blocks of a region hold is kept in a shared file (regraph_regions_set_shared_backup() alone sets this).
 pub const REGRAPH_BACKUP_SHARED: i32 = 4;
 
 fn backup(backup: i32) -> Fallible<Backup> {
