@@ -871,8 +871,7 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
     ///
     /// With `plan:auto` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does, where its blocks show what its streams wait for. This call says where the run begins and
-    /// ends.
+    /// begins as it does, where its blocks show what its streams wait for. This call marks where the run begins.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
         drop(self.0.caches.hear(heard::ALL));
