@@ -48,7 +48,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Whether the capture asked for what the layout was made for, no more and no less but for workspaces of libraries,
+    /// Whether the capture asked for what the layout was made for, no more and no less except workspaces of libraries,
     /// and got it.
     pub fn is_whole(&self) -> bool {
         self.fell_back.is_none() && self.followed == self.planned
@@ -793,7 +793,7 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> Plans<'_, D> {
-    /// A layout for what a capture under way has allocated so far in its first pool, but for fixed blocks: for a second
+    /// A layout for what a capture under way has allocated so far in its first pool, except fixed blocks: for a second
     /// capture of the same work ([`Plans::follow_layout`]), when this one has been abandoned. Needs
     /// no memory of the device, and does not change the capture.
     ///

@@ -301,7 +301,7 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether the device has done all work that the process has given it, its streams unknown here included, but for those
+    /// Whether the device has done all work that the process has given it, streams that are unknown here included, except those
     /// of contexts that no known stream is of; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
     ///
     /// # Errors

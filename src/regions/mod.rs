@@ -381,7 +381,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::OutOfMemory`],
-    /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's.
+    /// [`Error::Backup`] where a file cannot be read or the host has no memory for that, or the driver's.
     /// Then all regions of the call sleep, with their contents untouched: the call may be made again, or for fewer
     /// regions.
     pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
@@ -453,7 +453,7 @@ impl<D: Transfer> Regions<D> {
     /// are those of the pool's latest sleep.
     ///
     /// # Errors
-    /// The driver's, and [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that: some
+    /// The driver's, and [`Error::Backup`] where a file cannot be read or the host has no memory for that: some
     /// parts may have been shown.
     pub fn show_kept(
         &self,
