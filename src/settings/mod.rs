@@ -232,7 +232,7 @@ settings! {
     /// How many events the history keeps; 0 turns it off. Default: 0.
     history: usize = 0,
         "history": Number, "a whole number of events; 0 turns the history off";
-    /// Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
+    /// Whether blocks, in reports too, and events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
     stacks: bool = false,
         "stacks": Boolean, BOOLEAN;
     /// A file for what memory holds when a request fails for want of it, once for each engine; `%p` in it stands for the process's number, `%d` for the device's. A path without white space and `,:[]`. Default: off.
