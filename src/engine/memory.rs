@@ -301,8 +301,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether the device has done all work that the process has given it, streams that are unknown here included, except those
-    /// of contexts that no known stream is of; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
+    /// Whether the device has done all work that the process has given it, on unknown streams too, except those of
+    /// contexts without a known stream; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
     ///
     /// # Errors
     /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].

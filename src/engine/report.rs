@@ -283,7 +283,7 @@ pub enum Refusal {
     /// The range's pool is suspended: no memory lies behind its addresses.
     #[error("its pool is suspended: resume it")]
     Suspended,
-    /// The range was mapped ahead for captures under way: they grow into it first, and the rest goes back to the driver.
+    /// The range was mapped ahead for captures under way: they grow into it, and the rest goes back to the driver.
     #[error("it is premapped for growth in captures")]
     Ahead,
 }

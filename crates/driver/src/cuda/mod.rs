@@ -86,8 +86,8 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// Opens a device by its ordinal and retains its primary context. If the calling thread has no current context, this
-    /// one stays current to it.
+    /// Opens a device by its ordinal and retains its primary context. If the calling thread has no current context,
+    /// this one stays current to it.
     ///
     /// # Safety
     /// Handles are numbers that any code can copy, and CUDA does not check them. The program that makes a driver
