@@ -522,9 +522,10 @@ impl<D: Driver> Engine<D> {
         self.record(block, stream.as_stream(), true)
     }
 
-    /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
-    /// every stream that was recorded for it, or those of the last use where one was recorded.
-    /// Outside captures its own stream may have it back at once, unless other streams used it.
+    /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of every recorded
+    /// stream, or those of the last use where one was recorded. Outside captures its own stream may have it back at
+    /// once, unless other streams used it. Where memory is not cached (`caching:False`) the call waits for the block's
+    /// work.
     ///
     /// # Errors
     /// [`Error::Unknown`], where the block was freed before.
