@@ -524,8 +524,7 @@ impl<D: Driver> Engine<D> {
 
     /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of every recorded
     /// stream, or those of the last use where one was recorded. Outside captures its own stream may have it back at
-    /// once, unless other streams used it. Where memory is not cached (`caching:False`) the call waits for the block's
-    /// work.
+    /// once, unless other streams used it. With `caching:False` the call waits for the block's work.
     ///
     /// # Errors
     /// [`Error::Unknown`], where the block was freed before.
