@@ -179,7 +179,7 @@ where
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not kept; other shapes
-    /// are, but for one that was dropped for it. [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended) before
+    /// are, except one that was dropped for it. [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended) before
     /// `fill` is called.
     pub fn call(
         &mut self,

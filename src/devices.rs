@@ -53,8 +53,7 @@ pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
 use crate::engine::{CaptureReport, Engine};
 
-/// The engines of a process, one for each device. A call fails with [`Error::Unknown`] where no engine knows what it
-/// names.
+/// The engines of a process, one for each device. A call fails with [`Error::Unknown`] for what no engine knows.
 #[derive(Debug)]
 pub struct Devices<D: Driver> {
     engines: BTreeMap<u32, Arc<Engine<D>>>,

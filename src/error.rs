@@ -28,7 +28,7 @@ pub enum Error {
     /// The share of the device's memory is not a number from 0 to 1.
     #[error("set_memory_fraction: expected a share of the memory from 0 to 1, found {fraction}")]
     MemoryFraction { fraction: f64 },
-    /// No memory is proven free for the request and no more is to be had. The capture, if one is under way, is unharmed.
+    /// No memory is proven free for the request, and no more can be got. The capture, if one is under way, is unharmed.
     /// A suspended pool that it was to resume ([`Purpose::Resume`]) stays suspended, and memory that had come was given
     /// back; a pool that is only short of a part keeps it.
     ///
@@ -85,7 +85,7 @@ pub enum Error {
     /// The contents of a region's live blocks cannot be kept while it sleeps, or cannot be brought back now.
     #[error("{call}: {why}")]
     Backup { call: &'static str, why: BackupRefusal },
-    /// Memory cannot be shared with other processes, or that of another process cannot be had.
+    /// Memory cannot be shared with other processes, or that of another process cannot be obtained.
     #[error("{call}: {why}")]
     Sharing { call: &'static str, why: SharingRefusal },
     /// A stream was set back behind the users of a block, after another block had got the same place by the old order.
@@ -140,8 +140,7 @@ pub enum Error {
         .capture.0
     )]
     CannotPlan { capture: CaptureId },
-    /// There is not as much memory as a capture needs at its end. The capture was rolled back; its graph must not be
-    /// launched.
+    /// A capture needs more memory at its end than there is. It was rolled back; its graph must not be launched.
     #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
         /// What the capture runs on, in bytes.
@@ -450,7 +449,7 @@ pub enum BackupRefusal {
     HostOutOfMemory {
         /// The pool; `None` where memory was reserved for no pool in particular.
         pool: Option<PoolLabel>,
-        /// The size that could not be had, in bytes.
+        /// The size that is missing, in bytes.
         bytes: u64,
         source: Box<DriverError>,
     },
@@ -488,7 +487,7 @@ fn held_by(pool: &Option<PoolLabel>) -> String {
     pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
 }
 
-/// Why memory cannot be shared with other processes, or that of another process cannot be had ([`Error::Sharing`]).
+/// Why memory cannot be shared with other processes, or obtained from one of them ([`Error::Sharing`]).
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SharingRefusal {
@@ -509,7 +508,7 @@ pub enum SharingRefusal {
     /// A handle names no memory that could be opened.
     #[error(transparent)]
     Handle(#[from] HandleError),
-    /// The memory that a handle names could not be had from its process.
+    /// The memory that a handle names could not be obtained from its process.
     #[error(
         "the memory of process {process} cannot be had: {by_number} (pidfd_getfd); {by_socket} (its socket). The \
          sending process must be alive and keep the memory until it is opened, run as the same user, and share a process \
@@ -523,7 +522,7 @@ pub enum SharingRefusal {
         /// Why it does not send them.
         by_socket: String,
     },
-    /// A loan of another process cannot be had.
+    /// A loan of another process cannot be taken.
     #[error("{why}")]
     NotTaken {
         /// Why.

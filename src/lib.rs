@@ -39,6 +39,15 @@
 //! * [`driver`]: what the engine asks of a GPU. `CudaDriver` (feature `cuda`) is one implementation;
 //!   the crate `regraph-sim` is another, for tests without a GPU.
 //!
+//! *Where did the memory go?* [`Engine::statistics`] and [`Engine::pools`] say how much is held, [`Engine::snapshot`]
+//! what each block is and what freed memory waits for, [`Engine::explain`] why a stream cannot have a free range,
+//! [`Graph::minimum_bytes`] the least that a capture needs, [`Error::out_of_memory`] what a failed request met, and
+//! [`Metrics`] tells Prometheus.
+//!
+//! Features: `cudarc` (the default, with `cuda`), `cuda` (real GPUs), `stacks` (stack frames of Rust and C callers in
+//! reports), `processes` (memory of other processes, on Linux), `pickle` (snapshots as every version of PyTorch's
+//! viewer opens them).
+//!
 //! The folder `design` of the repository explains why the allocator is safe and how it works.
 #![deny(missing_docs)]
 

@@ -20,7 +20,7 @@ use crate::rows::Rows;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum regraph_refusal {
-    /// It can.
+    /// The stream can take the range.
     REGRAPH_REFUSAL_NONE = 0,
     /// The node `marker` must have completed first, and no path of edges that prove this leads from
     /// it to the stream's terminals. `stream` is the stream of the block that lay there.
@@ -43,11 +43,11 @@ pub enum regraph_refusal {
     /// `stream` freed it outside captures: that stream can take it at once, other streams when the
     /// work of `stream` has completed.
     REGRAPH_REFUSAL_ORDERED = 9,
-    /// It belongs to another capture that is under way.
+    /// The range belongs to another capture that is under way.
     REGRAPH_REFUSAL_OTHER_CAPTURE = 10,
-    /// A graph of the pool uses it, and the stream is not capturing.
+    /// A graph of the pool uses the range, and the stream is not capturing.
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
-    /// Its pool is suspended: it is not backed by memory.
+    /// The range's pool is suspended: no memory lies behind its addresses.
     REGRAPH_REFUSAL_SUSPENDED = 12,
     /// The node `marker` must have completed first. It precedes the stream's next work, but that may
     /// be launched programmatically and start before the node has completed. `stream` is the stream of

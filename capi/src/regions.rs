@@ -14,13 +14,13 @@ use crate::rows::Rows;
 
 /// What live blocks of a region hold is kept in page-locked memory of the host while it sleeps.
 pub const REGRAPH_BACKUP_HOST: i32 = 0;
-/// It is lost: blocks hold anything when the region wakes.
+/// What live blocks of a region hold is lost: they hold anything when the region wakes.
 pub const REGRAPH_BACKUP_NONE: i32 = 1;
-/// It stays on the device: the region does not sleep.
+/// What live blocks of a region hold stays on the device: the region does not sleep.
 pub const REGRAPH_BACKUP_DEVICE: i32 = 2;
-/// It is kept in a file in a folder: see regraph_regions_set_file_backup(), which alone sets it.
+/// What live blocks of a region hold is kept in a file (regraph_regions_set_file_backup() alone sets this).
 pub const REGRAPH_BACKUP_FILE: i32 = 3;
-/// It is kept in a file that processes share: see regraph_regions_set_shared_backup(), which alone sets it.
+/// What live blocks of a region hold is kept in a shared file (regraph_regions_set_shared_backup() alone sets this).
 pub const REGRAPH_BACKUP_SHARED: i32 = 4;
 
 fn backup(backup: i32) -> Fallible<Backup> {

@@ -77,18 +77,17 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one
-    /// that ending it gave. The first is better: the engine can then look at the streams once more
-    /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
-    /// otherwise. Every use of the capture's blocks is recorded before, and the graph is not launched
-    /// before this has returned: what its blocks hold until then may be lost
+    /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one that ending it
+    /// gave. The first is better: the engine can then look at the streams once more and knows whose the last nodes are;
+    /// otherwise a capture whose streams it never looked at may be refused. The host records every use of the capture's
+    /// blocks before this call, and launches the graph after it: what the blocks hold until then may be lost
     /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)).
     ///
-    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph.
-    /// Without it no capture is judged: no dependency may be edited by hand, with the setting
-    /// `programmatic` `deny` no launch may be programmatic, and `auto` is `lag`. If the capture is
-    /// accepted, what it freed is there for later captures into the same pools, blocks not freed stay
-    /// allocated as the graph's outputs, and the pools belong to one more graph.
+    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph. Without the
+    /// checker no capture is judged: no dependency may be edited by hand, with the setting `programmatic` `deny` no
+    /// launch may be programmatic, and `auto` is `lag`. If the capture is accepted, what it freed is there for later
+    /// captures into the same pools, blocks not freed stay allocated as the graph's outputs, and the pools belong to
+    /// one more graph.
     ///
     /// # Errors
     /// After each of these the graph must not be launched, and the capture is rolled back as by
@@ -155,11 +154,10 @@ impl<D: Driver> Engine<D> {
 
     /// Looks at a stream, so that the engine knows its terminals as they are now.
     ///
-    /// A host that sets a capturing stream's terminals back by hand
-    /// (`cuStreamUpdateCaptureDependencies`) calls this before and after, unless a call that
-    /// concerns the stream comes in between anyway: the engine knows only what it has seen. Of a stream that
-    /// is in no capture, or in one that the engine has not heard of, it expects no capture from then on
-    /// ([`HostCalls::expect_capture`]).
+    /// A host that sets a capturing stream's terminals back by hand (`cuStreamUpdateCaptureDependencies`) calls this
+    /// before and after, unless a call that concerns the stream comes in between anyway: the engine knows only what it
+    /// has seen. Of a stream that is in no capture, or in one that the engine has not heard of, it expects no capture
+    /// from then on ([`HostCalls::expect_capture`]).
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], [`StreamRefusal::PerThread`], or the driver's.
@@ -184,10 +182,10 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// As [`Engine::begin_capture`]; the pool serves the capture's streams from now on ([`HostCalls::serve_capture`]). With
-    /// `ahead` the capture may map up to so many bytes at once ahead of what it asks for, or none with zero, instead of
-    /// what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes) says; what that says of such
-    /// captures holds. It is to be ended before its graph is launched.
+    /// As [`Engine::begin_capture`]; from now on the pool also serves the capture's streams
+    /// ([`HostCalls::serve_capture`]). With `ahead` the capture may map up to so many bytes at once ahead of what it
+    /// asks for (0: none), in place of [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes),
+    /// whose rules for such captures hold. The host ends the capture here before it launches the graph.
     ///
     /// # Errors
     /// Those of [`Engine::begin_capture`].

@@ -121,7 +121,7 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// The blocks of a pool that have not been freed, in order of addresses, but for blocks that other pools have in
+    /// The blocks of a pool that have not been freed, in order of addresses, except blocks that other pools have in
     /// its memory ([`HostCalls::set_spare`]).
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.0.lock()?;

@@ -508,10 +508,9 @@ impl<D: Driver> Engine<D> {
         self.record(block, stream.as_stream(), false)
     }
 
-    /// Says that what `stream` holds so far includes its last use of the block, so that the
-    /// block's marker on it is this point and not the free. A later [`Engine::record_stream`]
-    /// takes this back. For a block from outside captures it is the same as that: an event at its
-    /// free covers every use.
+    /// Says that the work given to `stream` so far includes its last use of the block: the block's marker on the stream
+    /// is this point and not the free. A later [`Engine::record_stream`] takes this back. For a block from outside
+    /// captures both calls do the same: an event at the free covers every use.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
@@ -520,9 +519,9 @@ impl<D: Driver> Engine<D> {
         self.record(block, stream.as_stream(), true)
     }
 
-    /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
-    /// every stream that was recorded for it, or those of the last use where one was recorded.
-    /// Outside captures its own stream may have it back at once, unless other streams used it.
+    /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of every recorded
+    /// stream, or those of the last use where one was recorded. Outside captures its own stream may have it back at
+    /// once, unless other streams used it. With `caching:False` the call waits for the block's work.
     ///
     /// # Errors
     /// [`Error::Unknown`], where the block was freed before.

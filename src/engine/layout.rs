@@ -48,7 +48,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Whether the capture asked for what the layout was made for, no more and no less but for workspaces of libraries,
+    /// Whether the capture asked for what the layout was made for, no more and no less except workspaces of libraries,
     /// and got it.
     pub fn is_whole(&self) -> bool {
         self.fell_back.is_none() && self.followed == self.planned
@@ -793,7 +793,7 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> Plans<'_, D> {
-    /// A layout for what a capture under way has allocated so far in its first pool, but for fixed blocks: for a second
+    /// A layout for what a capture under way has allocated so far in its first pool, except fixed blocks: for a second
     /// capture of the same work ([`Plans::follow_layout`]), when this one has been abandoned. Needs
     /// no memory of the device, and does not change the capture.
     ///
@@ -871,8 +871,7 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
     ///
     /// With `plan:auto` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does, where its blocks show what its streams wait for. This call says where the run begins and
-    /// ends.
+    /// begins as it does, where its blocks show what its streams wait for. This call marks where the run begins.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
         drop(self.0.caches.hear(heard::ALL));

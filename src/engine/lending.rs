@@ -133,8 +133,7 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Sets what becomes of memory that is free in a pool. Blocks that other pools have there stay theirs until they
-    /// free them.
+    /// Sets what becomes of a pool's free memory. Blocks that other pools have there stay theirs until they are freed.
     pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
         self.0.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
@@ -358,16 +357,16 @@ impl<D: Driver> Locked<'_, D> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spare {
-    /// It goes back to the driver when the cache is emptied or memory is short.
+    /// Free memory goes back to the driver when the cache is emptied or memory is short.
     #[default]
     GivenBack,
-    /// It stays in the pool, until [`HostCalls::empty_pool`], or until the pool itself is short of memory.
+    /// Free memory stays in the pool, until [`HostCalls::empty_pool`], or until the pool itself is short of memory.
     Kept,
-    /// It stays in the pool as with [`Spare::Kept`], but where memory is short, requests outside captures to pools that
-    /// take offers ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
+    /// Free memory stays in the pool as with [`Spare::Kept`], but where memory is short, requests outside captures to
+    /// pools that take offers ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
     OfferedWhenShort,
-    /// Requests outside captures to pools that take offers get it before these pools grow. It goes back to the driver
-    /// as with [`Spare::GivenBack`].
+    /// Requests outside captures to pools that take offers get free memory before these pools grow. Free memory goes
+    /// back to the driver as with [`Spare::GivenBack`].
     Offered,
 }
 

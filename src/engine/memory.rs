@@ -142,8 +142,8 @@ impl<D: Driver> Engine<D> {
         self.device_waits.lock()
     }
 
-    /// Gives wholly free memory back to the driver as [`Engine::empty_cache`] does, what was unused longest first,
-    /// until no more than `keep` bytes are held.
+    /// Gives wholly free memory back to the driver as [`Engine::empty_cache`] does, beginning with what was unused
+    /// longest, until no more than `keep` bytes are held.
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
         self.alter(|locked| locked.empty(keep))
     }
@@ -178,8 +178,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// All pools, in the order in which they were created, with the names and tags that messages show. Takes time
-    /// for each pool.
+    /// All pools in order of creation, with the names and tags that messages show. Takes time for each pool.
     pub fn pools(&self) -> Result<Vec<PoolLabel>, Error> {
         let mut pools: Vec<_> = self.lock()?.pools.iter().map(PoolRow::label).collect();
         pools.sort_unstable_by_key(|pool| pool.id);
@@ -302,8 +301,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether the device has done all work that the process has given it, its streams unknown here included, but for those
-    /// of contexts that no known stream is of; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
+    /// Whether the device has done all work that the process has given it, on unknown streams too, except those of
+    /// contexts without a known stream; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
     ///
     /// # Errors
     /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].

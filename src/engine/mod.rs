@@ -120,15 +120,18 @@ struct Locked<'a, D: Driver> {
 
 /// An allocator on one device.
 ///
-/// All calls may come from any thread. Calls that concern streams of a capture read its graph and must not run while
-/// another thread captures into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the
-/// thread that named it last (in [`Engine::allocate`], [`Engine::begin_capture`] or [`Engine::mark_stream`]). Of
-/// another thread's stream the engine asks only whether it captures, and it records no event there; a thread that is to
-/// capture on a stream which another thread has used names the stream first. On a work-stealing runtime give each
-/// stream to one thread, or call [`Engine::mark_stream`] when it moves. The thread that asks for memory in a capture
-/// takes over all streams that the capture was seen on. A block of a capture that another thread frees becomes free
-/// with the capturing thread's next request. A capture that uses blocks from before, which other threads may free, is
-/// announced ([`Engine::begin_capture`]) before it uses them.
+/// All calls may come from any thread, by these rules:
+///
+/// * Calls that concern streams of a capture read its graph and must not run while another thread captures into the
+///   same graph: CUDA's graph objects are not thread-safe.
+/// * A stream belongs to the thread that named it last (in [`Engine::allocate`], [`Engine::begin_capture`] or
+///   [`Engine::mark_stream`]). Of another thread's stream the engine asks only whether it captures, and it records no
+///   event there. A thread that is to capture on a stream which another thread has used names the stream first. On a
+///   work-stealing runtime give each stream to one thread, or call [`Engine::mark_stream`] when it moves.
+/// * The thread that asks for memory in a capture takes over all streams that the capture was seen on. A block of a
+///   capture that another thread frees becomes free with the capturing thread's next request.
+/// * A capture that uses blocks from before, which other threads may free, is announced ([`Engine::begin_capture`])
+///   before it uses them.
 ///
 /// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`] has been told of its
 /// end, or until the engine is dropped: a driver may give a new stream the old one's handle. A stream that was recorded
@@ -139,9 +142,8 @@ struct Locked<'a, D: Driver> {
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or running work uses; the
 /// rest is left to the driver. Blocks that were never freed are reported ([`Engine::leaks`]).
 ///
-/// Every call of `Engine`, [`HostCalls`], [`Plans`] and [`Sharing`] that returns an [`Error`] may return
-/// [`Error::Poisoned`], and [`Error::Unknown`] where a name that it is given names nothing; sections about errors name
-/// the others.
+/// Every call of `Engine`, [`HostCalls`], [`Plans`] and [`Sharing`] that can fail may return [`Error::Poisoned`], and
+/// [`Error::Unknown`] for a name of nothing; sections about errors name the others.
 pub struct Engine<D: Driver> {
     driver: D,
     config: Config,

@@ -261,10 +261,10 @@ pub enum Refusal {
         /// The stream that owned the block.
         owner: StreamHandle,
     },
-    /// It is held back until a capture ends or outside work has completed.
+    /// The range is held back until a capture ends or outside work has completed.
     #[error("{0}")]
     Waiting(WaitReason),
-    /// This stream gave it back outside captures: it may take it at once, others when its work has completed.
+    /// This stream gave the range back outside captures: it may take the range at once, others when its work is done.
     #[error("{owner} freed it, and may still run work that uses it")]
     Ordered {
         /// The stream.
@@ -273,18 +273,17 @@ pub enum Refusal {
     /// The range belongs to another capture that is under way.
     #[error("it belongs to another capture that is under way")]
     OtherCapture,
-    /// A graph of the pool uses it, and the stream is not capturing.
+    /// A graph of the pool uses the range, and the stream is not capturing.
     #[error("a graph of the pool uses it: release the graph, or use another pool")]
     UsedByGraph,
-    /// Work outside captures gets it whole or not at all: blocks of nearly its size alone
+    /// Work outside captures gets the range whole or not at all: only blocks of nearly its size do
     /// ([`Settings::max_split_bytes`](crate::settings::Settings::max_split_bytes)).
     #[error("it goes to a block of nearly its size alone: the setting `max_split_size_mb` has ranges as large never split")]
     NotSplit,
     /// The range's pool is suspended: no memory lies behind its addresses.
     #[error("its pool is suspended: resume it")]
     Suspended,
-    /// The range was mapped ahead for captures under way: they grow into it before more is mapped, and the rest goes
-    /// back to the driver.
+    /// The range was mapped ahead for captures under way: they grow into it, and the rest goes back to the driver.
     #[error("it is premapped for growth in captures")]
     Ahead,
 }
@@ -293,14 +292,14 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// A stream that is not in the block's capture uses it.
+    /// This stream uses the block, and is not in the block's capture.
     #[error(
         "{0} uses it and is not in its capture: join the stream to the capture, by an event of it, or record the use on \
          a stream that is in it"
     )]
     OutsideStream(StreamHandle),
-    /// A stream that used it was set back, or went on behind an edge that proves nothing: its
-    /// users may escape the free markers.
+    /// This stream was set back, or went on behind an edge that proves nothing, while it used the block: nodes that
+    /// use the block may come after its free markers.
     #[error(
         "{0} was set back, or went on behind an edge that proves nothing, while it used the block: join the stream \
          before the free"
@@ -312,7 +311,7 @@ pub enum WaitReason {
     /// The setting `reuse:deferred` holds blocks that several streams used until the capture's end.
     #[error("the setting `reuse` holds blocks of several streams until the capture ends")]
     Policy,
-    /// A capture that was under way beside it.
+    /// This capture was under way beside the block's, and has not ended.
     #[error("capture {} has not ended", .0.0)]
     Capture(CaptureId),
     /// Work of this stream, outside captures, that has not completed.

@@ -157,8 +157,7 @@ impl<D: Driver> Sharing<'_, D> {
         })
     }
 
-    /// Lets the device with this ordinal read and write all memory of the engine, present and future. A second call
-    /// does nothing.
+    /// Lets the device with this ordinal access all memory of the engine, now and later. A second call does nothing.
     ///
     /// # Errors
     /// The driver's, where the other device cannot reach this one's memory for instance. A second call goes on from

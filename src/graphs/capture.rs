@@ -162,9 +162,9 @@ impl<D: HostApi> Capture<D> {
         self.stream
     }
 
-    /// Ends the capture: the checker judges it on a thread of its own while the driver instantiates the graph, and the
-    /// executable is uploaded to the device. Where the first pool [keeps executables](Pool::keep_executables) the graph
-    /// is instantiated and uploaded at its first launch.
+    /// Ends the capture. The checker judges it, on a thread of its own where it has many nodes
+    /// ([`Engine::close_capture`]), while the driver instantiates the graph; then the executable is uploaded to the
+    /// device. Where the first pool [keeps executables](Pool::keep_executables) the first launch does both.
     ///
     /// # Errors
     /// Those of [`Engine::end_capture`], [`Error::Refused`](crate::Error::Refused) where the checker does not accept
@@ -315,8 +315,9 @@ impl<D: HostApi> Drop for Capture<D> {
 
 shown!([D: HostApi] Capture<D>: |it| id = it.id, stream = it.stream);
 
-/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the checker judges it on a
-/// thread of its own, while the host ends it in the driver and instantiates its graph. May be moved to another thread.
+/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): meanwhile the host ends it in
+/// the driver and instantiates its graph. One of many nodes is judged on a thread of its own. May be moved to another
+/// thread.
 ///
 /// A value that is dropped without [`Judging::verdict`] rolls the capture back: its graph must never be launched.
 pub struct Judging<D: HostApi> {

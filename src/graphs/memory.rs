@@ -24,8 +24,7 @@ impl<D: HostApi> Memory<D> {
     /// Takes ownership of a block that no value owns, such as one of [`Memory::into_block`] or [`Engine::allocate`].
     ///
     /// # Safety
-    /// The block must be live and have been allocated from this pool, and from now on nothing but this value may free
-    /// it.
+    /// The block must be live and have been allocated from this pool, and from now on only this value may free it.
     pub unsafe fn from_block(pool: &Pool<D>, block: Block) -> Self {
         Self::new(block, pool.clone())
     }

@@ -137,8 +137,7 @@ impl<D: HostApi> Pool<D> {
         self.executables().measured
     }
 
-    /// The figures of the executables of the pool's graphs. They take memory of the driver's, which [`Pool::reserved`]
-    /// does not count.
+    /// The figures of the executables of the pool's graphs, whose memory [`Pool::reserved`] does not count.
     pub fn executables(&self) -> ExecutableFigures {
         self.executable_table().figures()
     }

@@ -1,8 +1,7 @@
 //! Handles: what one process tells another of memory, as bytes.
 //!
-//! Ours begin with a byte that PyTorch takes for a version which it does not know, so that a PyTorch
-//! without regraph refuses them. PyTorch's own are read and written where they name whole
-//! allocations, which any CUDA program can map.
+//! Ours begin with a byte that PyTorch takes for a version which it does not know, so that a PyTorch without regraph
+//! refuses them. PyTorch's own are read and written where they name whole allocations, which any CUDA program can map.
 //!
 //! | ours | bytes |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | how many pieces | 4 |
 //! | of each: its size, its serial number, its descriptor there | 8, 8, 4 |
 //!
-//! A loan's begin with `regloan` and the version, the number of the loan, the block's place in the memory and its bytes,
-//! 8 bytes each; the handle of the memory follows. Numbers are little-endian.
+//! A loan's begin with `regloan` and the version, the number of the loan, the block's place in the memory and its
+//! bytes, 8 bytes each; the handle of the memory follows. Numbers are little-endian.
 
 use super::{Error, SharingRefusal};
 use crate::driver::{AllocationName, Descriptor};
@@ -37,10 +36,10 @@ const PYTORCH_LAST: u8 = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// It is none of any kind that is known.
+    /// The handle is of no known kind.
     #[error("the handle is none of regraph's, and none of PyTorch's for memory of cudaMalloc")]
     Unknown,
-    /// It comes from another version of regraph.
+    /// The handle comes from another version of regraph.
     #[error(
         "the handle is of version {found}, and this regraph knows version {VERSION}; use one version \
          in all processes"
@@ -49,16 +48,16 @@ pub enum HandleError {
         /// Its version.
         found: u8,
     },
-    /// It names no loan.
+    /// The handle names no loan.
     #[error("the handle names no loan; a loan that is offered to a process has one")]
     NoLoan,
-    /// It comes from a PyTorch whose segments are expandable, without regraph.
+    /// The handle comes from a PyTorch with expandable segments and without regraph.
     #[error(
         "the handle comes from a process that runs without regraph and with expandable segments; \
          enable regraph there too, or set expandable_segments:False there"
     )]
     Expandable,
-    /// It is cut off, or holds what no handle can hold.
+    /// The handle is cut off, or holds what no handle can hold.
     #[error("the handle is damaged: {0}")]
     Damaged(&'static str),
 }

@@ -17,11 +17,11 @@ type BlockBits = [u64; 3];
 /// Where a loan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoanState {
-    /// No process has taken it.
+    /// No process has taken the loan.
     Offered,
-    /// A process has it.
+    /// A process has the loan.
     Taken,
-    /// It is back, or was called back before a process took it: no process has it or gets it.
+    /// The loan is back, or was called back before a process took it: no process has it or gets it.
     Back,
 }
 

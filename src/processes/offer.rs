@@ -1,14 +1,13 @@
 //! The sender's side: descriptors that receivers may copy, and for how long.
 //!
-//! A receiver takes descriptors by their numbers, where the system lets it (`pidfd_getfd`). A number alone
-//! says nothing: it may be another file's by then, or the process another one. So the sender keeps a
-//! *board*, a file in memory that says which export each number stands for now. It begins with the
-//! sender's secret. An export is taken off the board before its descriptor is closed, so a number that
-//! stands there after it was copied was right when it was copied.
+//! A receiver takes descriptors by their numbers, where the system lets it (`pidfd_getfd`). A number alone says
+//! nothing: it may be another file's by then, or the process another one. So the sender keeps a *board*, a file in
+//! memory that says which export each number stands for now. It begins with the sender's secret. An export is taken off
+//! the board before its descriptor is closed, so a number that stands there after it was copied was right when it was
+//! copied.
 //!
-//! Where the system forbids that, a receiver asks for the exports by their serial numbers at a socket,
-//! which a thread of the sender serves. It waits for all of them at once, so that one that is silent or slow
-//! holds up no other.
+//! Where the system forbids that, a receiver asks for the exports by their serial numbers at a socket, which a thread
+//! of the sender serves. It waits for all of them at once, so that one that is silent or slow holds up no other.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -67,22 +67,23 @@ pub enum Backup {
     /// cannot find it. The system deletes it when all that it keeps is awake or the process ends. A relative path
     /// counts from the process's working folder at the sleep. Needs Unix.
     File(Arc<Path>),
-    /// It is kept in this file, which other processes may name too, so that workers with the same weights keep them once.
-    /// A process that goes to sleep compares what its blocks hold with the file, byte by byte. If all is the same, the
-    /// process writes nothing and keeps the file open until the region is awake. If not, or if there is no file, the process
-    /// writes one and puts it in the other's place. While another process writes, this one waits, for up to a minute and a
-    /// second for each 128 MiB, and then compares with the new file; if that differs too, this process keeps its contents in
-    /// a file without a name, as with [`Backup::File`].
+    /// The contents are kept in this file, which other processes may name too: workers with the same weights keep them
+    /// once. A process that goes to sleep compares what its blocks hold with the file, byte by byte. If all is the
+    /// same, the process writes nothing and keeps the file open until the region is awake. Else it writes a file and
+    /// puts that in the other's place. While another process writes, this one waits, for up to a minute and a second
+    /// for each 128 MiB, and compares with the new file; if that differs too, the contents go to a file without a name,
+    /// as with [`Backup::File`].
     ///
-    /// Only a backup of this user's is replaced, which ends with a mark: what else has the name, as another file, a link or a
-    /// pipe, stays as it is, and the process keeps its contents in a file without a name and says so by a warning.
+    /// Only a backup of this user's, which a mark at its end shows, is replaced. Another file, a link or a pipe of that
+    /// name stays as it is: the contents go to a file without a name, and a warning says so.
     ///
-    /// Each region of a process needs a file of its own, and its processes act as one user. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
-    /// processes share. It stays until the host removes it, which does not concern processes that keep it open. **The host
-    /// promises** that nothing else writes to it. Beside it stays an empty file `.NAME.lock`, by which processes take turns.
-    /// A process that is killed while it writes may leave a file named `regraph-PROCESS-NUMBER` in the folder. Needs Unix.
+    /// Each region of a process needs a file of its own, and all processes run as one user. In a folder of a tmpfs,
+    /// such as `/dev/shm`, the file is memory that processes share. The file stays until the host removes it; processes
+    /// that keep it open may go on. **The host promises** that nothing else writes to it. An empty file `.NAME.lock`,
+    /// by which processes take turns, stays beside it. A process that is killed while it writes may leave a file
+    /// `regraph-PROCESS-NUMBER` in the folder. Needs Unix.
     Shared(Arc<Path>),
-    /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
+    /// The contents are lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
     /// The contents stay on the device: the region does not sleep.
     Device,
@@ -252,12 +253,12 @@ impl<D: Transfer> Regions<D> {
     ///
     /// Regions that sleep stay as they are.
     ///
-    /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
-    /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB. Where too few pages of the
-    /// host are locked ([`Regions::reserve_host`]), that takes some 45 us a MiB by 16 threads and 330 by one; copies follow
-    /// it. What goes to a file ([`Backup::File`], [`Backup::Shared`]) takes as long as the disk takes to write it, or to read it where it is there: all is there before any
-    /// memory goes. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their
-    /// memory of the host, take turns.
+    /// Costs two driver calls for each piece of memory, and one for each run of live blocks, or for each 32 MiB of a
+    /// longer run. The copies take some 18 us a MiB. Where too few pages of the host are locked
+    /// ([`Regions::reserve_host`]), the call locks pages first, at some 45 us a MiB by 16 threads and 330 by one.
+    /// Contents that go to a file ([`Backup::File`], [`Backup::Shared`]) take as long as the disk takes to write them,
+    /// or to read the file that is there; no memory goes before. Calls of the engine go on all the while; calls that
+    /// have these regions sleep or wake, or change their memory of the host, take turns.
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
@@ -375,12 +376,12 @@ impl<D: Transfer> Regions<D> {
     ///
     /// Where memory is short, free memory of other pools goes back to the driver first, as in [`Engine::allocate`].
     ///
-    /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile, at some 18
-    /// us a MiB. Calls of the engine go on all the while; calls that have these regions sleep or wake take turns.
+    /// Costs three driver calls for each piece of memory, and copies at some 18 us a MiB, which go on meanwhile. Calls
+    /// of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::OutOfMemory`],
-    /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's.
+    /// [`Error::Backup`] where a file cannot be read or the host has no memory for that, or the driver's.
     /// Then all regions of the call sleep, with their contents untouched: the call may be made again, or for fewer
     /// regions.
     pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
@@ -452,7 +453,7 @@ impl<D: Transfer> Regions<D> {
     /// are those of the pool's latest sleep.
     ///
     /// # Errors
-    /// The driver's, and [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that: some
+    /// The driver's, and [`Error::Backup`] where a file cannot be read or the host has no memory for that: some
     /// parts may have been shown.
     pub fn show_kept(
         &self,

@@ -151,7 +151,7 @@ settings! {
     ///
     /// With `None` no capture maps ahead, unless the host lets single captures do so ([`HostCalls::begin_served`]).
     ///
-    /// Every mapping costs the driver some 30 us, so growth by small pieces can be most of what a capture costs. With a
+    /// Every mapping costs the driver some 23 us, so growth by small pieces can be most of what a capture costs. With a
     /// step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So the program must
     /// not register memory of captures under way, as communication libraries do, and must not write to a block of such
     /// a capture from outside without recording the use first ([`Engine::record_stream`]).
@@ -167,7 +167,7 @@ settings! {
     /// not register its memory, as communication libraries do, must not touch its blocks from outside, and must not
     /// launch its graph. What work outside the capture writes to its blocks until then, as a library may that
     /// initialises its workspace, is lost; blocks of [`Engine::allocate_fixed`] keep it. A mapping costs the driver
-    /// some 20 us, for any size.
+    /// some 23 us, for any size.
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
@@ -232,7 +232,7 @@ settings! {
     /// How many events the history keeps; 0 turns it off. Default: 0.
     history: usize = 0,
         "history": Number, "a whole number of events; 0 turns the history off";
-    /// Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
+    /// Whether blocks, in reports too, and events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
     stacks: bool = false,
         "stacks": Boolean, BOOLEAN;
     /// A file for what memory holds when a request fails for want of it, once for each engine; `%p` in it stands for the process's number, `%d` for the device's. A path without white space and `,:[]`. Default: off.

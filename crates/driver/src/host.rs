@@ -1,4 +1,4 @@
-//! What a host program does besides allocating: the calls that the engine itself never makes.
+//! What a host program does besides allocating: calls of which the engine makes few.
 
 use super::{
     Driver, EventHandle, GraphHandle, GraphShape, NodeHandle, NodeShape, Result, StreamHandle,
@@ -21,9 +21,9 @@ pub struct ExecutableHandle(pub usize);
 
 /// A host program's calls on a device: streams, captures, and graphs.
 ///
-/// `regraph::graphs` needs them to begin and end captures and to launch graphs in order; the
-/// engine never makes any. Every stream call may run while the stream captures; it then adds to the
-/// graph what CUDA would add.
+/// `regraph::graphs` needs them to begin and end captures and to launch graphs in order. The engine makes some of them
+/// to wait for the device, to order work after loans and to fill memory. Every stream call may run while the stream
+/// captures; it then adds to the graph what CUDA would add.
 pub trait HostApi: Driver + 'static {
     /// Creates a stream that does not synchronise with the legacy stream.
     ///

@@ -1,10 +1,10 @@
 //! What the engine asks of a GPU, as one trait, and what a host does to it, as others.
 //!
-//! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`HostApi`] is
-//! the side of the host: streams, captures, launches of graphs. The engine itself never calls
-//! [`HostApi`]; `regraph::graphs` does. [`Transfer`] copies between a device and its host, for
-//! `regraph::regions`. All are implemented by `cuda::CudaDriver` (feature
-//! `cuda`) and by the simulated driver of the crate `regraph-sim`, and can be by others.
+//! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`HostApi`] is the side of the
+//! host: streams, captures, launches of graphs. `regraph::graphs` calls it; the engine calls it only to wait for the
+//! device, to order work after loans and to fill memory (the setting `poison`). [`Transfer`] copies between a device
+//! and its host, for `regraph::regions`. `cuda::CudaDriver` (feature `cuda`) and the simulated driver of the crate
+//! `regraph-sim` implement all three, and other drivers can.
 #![allow(clippy::disallowed_types, reason = "the crate lies below the one that orders locks")]
 
 mod error;

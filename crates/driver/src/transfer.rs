@@ -17,8 +17,8 @@ impl HostPlace {
     }
 }
 
-/// Copies between a device's memory and page-locked memory of the host, for
-/// `regraph::regions` whose contents are kept there. The engine makes none by itself.
+/// Copies between a device's memory and page-locked memory of the host, for `regraph::regions`, whose contents are
+/// kept there. The engine makes no copies by itself.
 pub trait Transfer: HostApi {
     /// The most memory of the host that this process may have, in bytes; `None` where that is unknown. Page-locked
     /// memory beyond it is refused before any is locked.

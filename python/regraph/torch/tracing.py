@@ -39,6 +39,8 @@ class Recording:
 def record_trace(path: "str | os.PathLike[str]", *, stacks: bool = True) -> Recording:
     """Writes each capture that ends from now on as a trace, which `regraph.torch.plot` and `regraph replay` read.
 
+    With `check=False` a capture that began before is not written.
+
     Args:
         path: The file. A second capture goes to the same path with a number before the suffix.
         stacks: Whether the trace says where in the Python program each block was asked for. Requests

@@ -12,18 +12,18 @@
 //! - `transfer`: [`Transfer`](super::Transfer).
 //!
 //! # The calling thread
-//! Calls that need a current context make the driver object's context current to the calling
-//! thread, where it is not, and go back to the one that was, or to none. [`CudaDriver::new`] leaves it
-//! current to a thread that had none. A default stream is refused while another context of the device is
-//! current: its handle means a stream of that one. A wait for the device covers the primary context with its
-//! green ones, and each other context in which this driver was asked about a stream.
-//! Calls that a capture forbids run with the thread in
-//! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
-//! but for a question about an event that was captured, which its caller must not ask.
+//! Calls that need a current context make the driver object's context current to the calling thread, and afterwards the
+//! one that was current before, or none. [`CudaDriver::new`] leaves its context current to a thread that had none. A
+//! default stream is refused while another context of the device is current: its handle means a stream of that one. A
+//! wait for the device covers the primary context with its green ones, and each other context in which this driver was
+//! asked about a stream.
 //!
-//! That mode does not help where a blocking stream captures and the legacy stream is used: an event
-//! recorded there is refused before the driver sees it. [`HostApi::synchronize`](super::HostApi::synchronize) invalidates such a
-//! capture.
+//! Calls that a capture forbids run with the thread in the relaxed capture mode and restore the mode, so no call of
+//! [`Driver`] invalidates a capture. One exception: a question about an event that was captured, which the caller must
+//! not ask.
+//!
+//! That mode does not help where a blocking stream captures and the legacy stream is used: an event recorded there is
+//! refused before the driver sees it. [`HostApi::synchronize`](super::HostApi::synchronize) invalidates such a capture.
 
 mod devices;
 mod error;
@@ -86,17 +86,17 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// Opens a device by its ordinal and retains its primary context, which is current to a calling thread from then on that
-    /// had none.
+    /// Opens a device by its ordinal and retains its primary context. If the calling thread has no current context,
+    /// this one stays current to it.
     ///
     /// # Safety
-    /// Handles are numbers that any code can copy, and CUDA does not check them. Who makes a driver
-    /// answers for all calls of it, and of engines, pools and graphs on it:
+    /// Handles are numbers that any code can copy, and CUDA does not check them. The program that makes a driver
+    /// promises for all calls of it, and of engines, pools and graphs on it:
     ///
     /// * a handle that is given to a call names an object of CUDA's of that kind, which lives during the
     ///   call, and a stream beyond it for as long as `regraph::Engine` says;
     /// * addresses and memory that calls of the driver itself unmap, free or write are in no use;
-    /// * while a graph runs, what its nodes use is there: host memory, and device memory that is neither
+    /// * while a graph runs, all memory that its nodes use is there: host memory, and device memory that is neither
     ///   a block of its capture nor kept (`regraph::Capture::keep`) with it.
     ///
     /// Types that own what they name hold the first two by themselves: the buffers of
