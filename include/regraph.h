@@ -157,22 +157,22 @@
 #define REGRAPH_BACKUP_HOST 0
 
 /**
- * It is lost: blocks hold anything when the region wakes.
+ * What live blocks of a region hold is lost: they hold anything when the region wakes.
  */
 #define REGRAPH_BACKUP_NONE 1
 
 /**
- * It stays on the device: the region does not sleep.
+ * What live blocks of a region hold stays on the device: the region does not sleep.
  */
 #define REGRAPH_BACKUP_DEVICE 2
 
 /**
- * It is kept in a file in a folder: see regraph_regions_set_file_backup(), which alone sets it.
+ * What live blocks of a region hold is kept in a file (regraph_regions_set_file_backup() alone sets this).
  */
 #define REGRAPH_BACKUP_FILE 3
 
 /**
- * It is kept in a file that processes share: see regraph_regions_set_shared_backup(), which alone sets it.
+ * What live blocks of a region hold is kept in a shared file (regraph_regions_set_shared_backup() alone sets this).
  */
 #define REGRAPH_BACKUP_SHARED 4
 
@@ -457,7 +457,7 @@ enum regraph_refusal
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * It can.
+     * The stream can take the range.
      */
     REGRAPH_REFUSAL_NONE = 0,
     /**
@@ -500,15 +500,15 @@ enum regraph_refusal
      */
     REGRAPH_REFUSAL_ORDERED = 9,
     /**
-     * It belongs to another capture that is under way.
+     * The range belongs to another capture that is under way.
      */
     REGRAPH_REFUSAL_OTHER_CAPTURE = 10,
     /**
-     * A graph of the pool uses it, and the stream is not capturing.
+     * A graph of the pool uses the range, and the stream is not capturing.
      */
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
     /**
-     * Its pool is suspended: it is not backed by memory.
+     * The range's pool is suspended: no memory lies behind its addresses.
      */
     REGRAPH_REFUSAL_SUSPENDED = 12,
     /**
