@@ -17,7 +17,7 @@ use super::live_blocks::{BlockSite, LiveBlock, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
 use super::report::{CaptureReport, Record};
-use super::waits::Wait;
+use super::waits::{Unannounced, Wait};
 use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{Checker, FinishedGraph, Violation};
@@ -418,7 +418,7 @@ impl<D: Driver> Locked<'_, D> {
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
                     let waiting = Wait::new(BlockSite { number, heap, range }, users);
-                    self.state.waiting.add(waiting.beside(&concurrent));
+                    self.state.waiting.add(waiting.beside(&concurrent, Unannounced::No));
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::pools::{PoolRow, Pools};
 use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::StreamStatus;
-use super::waits::Wait;
+use super::waits::{Unannounced, Wait};
 use super::{one_stream, Engine, Error, HostCalls, Locked, State};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
@@ -429,16 +429,17 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let waiting = Wait::new(site, users).beside(&captures).on(streams);
-        let mut waiting = waiting.behind(gone.map(|gone| *gone)).of(block.asked.take(), own);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
-        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
+        let (users, others) = match users {
             // A restoration put it where a capture that was never announced may have used memory.
-            waiting.set_unannounced();
-        }
-        if self.config.keeps_inputs && users == Users::Eager {
-            waiting.set_unused_by_graphs();
-        }
+            _ if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) => {
+                (Users::Eager, Unannounced::Yes)
+            }
+            Users::Eager if self.config.keeps_inputs => (users, Unannounced::Promised),
+            _ => (users, Unannounced::No),
+        };
+        let waiting = Wait::new(site, users).beside(&captures, others).on(streams);
+        let waiting = waiting.behind(gone.map(|gone| *gone)).of(block.asked.take(), own);
         // Records the events now: the streams need not outlive the block.
         let free = self.defer(waiting);
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {

@@ -807,7 +807,7 @@ impl<D: Driver> Engine<D> {
                 } else if settings.expandable_segments && config.is_mapped() {
                     Supply::Growing { reserve: reserve(bytes) }
                 } else {
-                    Supply::Fixed
+                    Supply::Fixed { mapped: settings.expandable_segments || !settings.exportable }
                 };
                 Plan::new(small, supply, config.no_split, settings)
             };

@@ -536,7 +536,7 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pool(pool, call)?;
         let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
         let mapped = self.driver.memory_support().granularity().is_some();
-        if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
+        if !mapped || given || !self.state.pools.heap(heaps[0]).is_mapped() {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }
         let exported = |&heap: &u32| with_heap!(self.state.pools, heap, |heap| heap.has_exported());

@@ -46,7 +46,7 @@ pub(super) struct Wait {
 
 /// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unannounced {
+pub(super) enum Unannounced {
     No,
     /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
     Perhaps,
@@ -72,9 +72,10 @@ impl Wait {
         }
     }
 
-    /// One that waits for captures too.
-    pub(super) fn beside(mut self, captures: &[CaptureId]) -> Self {
+    /// One that waits for these captures too, and of which so much is known of others that may use it.
+    pub(super) fn beside(mut self, captures: &[CaptureId], others: Unannounced) -> Self {
         self.captures = captures.iter().map(|&capture| (capture, false)).collect();
+        self.unannounced = others;
         self
     }
 
@@ -209,16 +210,6 @@ impl Wait {
             Users::Lent if unannounced || self.captures.iter().any(|it| it.1) => Users::Graphs,
             users => users.or_graphs(unannounced),
         }
-    }
-
-    /// Notes that no graph uses its memory, as the host promises.
-    pub(super) fn set_unused_by_graphs(&mut self) {
-        self.unannounced = Unannounced::Promised;
-    }
-
-    /// Notes that a capture which was never announced may have used its memory.
-    pub(super) fn set_unannounced(&mut self) {
-        (self.users, self.unannounced) = (Users::Eager, Unannounced::Yes);
     }
 
     /// The pool has no graph any more, and no capture that may become one.

@@ -129,12 +129,12 @@ impl Heap {
         }
         let least = bytes.next_multiple_of(unit);
         let segment = match self.plan.supply {
-            Supply::Fixed if self.plan.whole => least,
-            Supply::Fixed if self.plan.small => SMALL_SEGMENT.max(least),
-            Supply::Fixed if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
+            Supply::Fixed { .. } if self.plan.whole => least,
+            Supply::Fixed { .. } if self.plan.small => SMALL_SEGMENT.max(least),
+            Supply::Fixed { .. } if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
                 LARGE_SEGMENT.max(least)
             }
-            Supply::Fixed | Supply::Growing { .. } => least,
+            Supply::Fixed { .. } | Supply::Growing { .. } => least,
             // To the byte, so that a memory checker sees every step beyond the end.
             Supply::Uncached => wanted.requested,
         };

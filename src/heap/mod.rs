@@ -77,10 +77,11 @@ impl Plan {
 pub(crate) enum Supply {
     /// Segments that reserve at least this many bytes of addresses and grow in them.
     Growing { reserve: u64 },
-    /// Segments of fixed sizes.
-    #[default]
-    Fixed,
+    /// Segments of fixed sizes: mapped where the device can, or the driver's own allocations, which libraries can export
+    /// by `cuIpcGetMemHandle`.
+    Fixed { mapped: bool },
     /// An allocation of the driver's for each block, given back with it.
+    #[default]
     Uncached,
 }
 
@@ -335,6 +336,11 @@ impl Heap {
     /// Whether placed blocks are given back to the driver as soon as they are idle.
     pub(crate) fn is_uncached(&self) -> bool {
         self.plan.supply == Supply::Uncached
+    }
+
+    /// Whether its memory is mapped where the device can.
+    pub(crate) fn is_mapped(&self) -> bool {
+        !matches!(self.plan.supply, Supply::Uncached | Supply::Fixed { mapped: false })
     }
 
     /// Frees an allocated range of a capture for streams that prove its markers, nodes of the capture: the given ones,

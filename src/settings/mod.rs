@@ -130,7 +130,7 @@ settings! {
     rounding: Rounding = Rounding::default(),
         "roundup_power2_divisions": Divisions,
         "a power of two, or a list of sizes in MB and divisions such as [256:1,512:2,1024:4,>:8]";
-    /// Segments are reserved address ranges that grow in place. PyTorch's default is `False`. Default: `True`.
+    /// Segments are reserved address ranges that grow in place. Without this and with `exportable` they are the driver's own allocations, which `cuIpcGetMemHandle` names, and pools cannot be suspended. PyTorch's default is `False`. Default: `True`.
     expandable_segments: bool = true,
         "expandable_segments": Boolean, BOOLEAN;
     /// Whether memory is made so that other processes can map it and network cards can reach it; without this, [`Sharing::share`](crate::engine::Sharing::share) shares only memory that is not mapped. Default: `False`.

@@ -249,7 +249,16 @@ fn any_bytes_are_an_error() {
 #[test]
 fn whole_allocations_have_handles_of_pytorchs() {
     let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
-    let ours = host_on(&Arc::new(SimDriver::new(plain)), Config::default());
+    let apart = Settings::default().exportable(true).expandable_segments(false);
+    for ours in [
+        host_on(&Arc::new(SimDriver::new(plain)), Config::default()),
+        host_with(Config::default().settings(apart)),
+    ] {
+        has_a_handle_of_pytorchs(&ours);
+    }
+}
+
+fn has_a_handle_of_pytorchs(ours: &Host) {
     let theirs = host_on(&ours.driver, Config::default());
     let stream = ours.stream();
     let block = ours.plugin.allocate(3 * MIB, 0, stream).unwrap();
@@ -290,6 +299,13 @@ fn whole_allocations_have_handles_of_pytorchs() {
             why: SharingRefusal::Handle(HandleError::Unknown),
             ..
         })
+    ));
+    // It would not come back at its addresses.
+    let engine = ours.plugin.engine(0).unwrap();
+    let pool = engine.pools().unwrap()[0].id;
+    assert!(matches!(
+        engine.host().suspend_discarding_all(pool),
+        Err(engine::Error::Pool { why: engine::PoolRefusal::CannotSuspend, .. })
     ));
     ours.plugin.free(block, 0).unwrap();
 }

@@ -271,6 +271,26 @@ def a_process_without_regraph(folder):
     other.end()
 
 
+def _opens(given, back):
+    """PyTorch's own allocator, and a tensor of another process."""
+    tensor = given.get(timeout=PATIENCE)
+    back.put(tensor.sum().item())
+    tensor.fill_(2)
+    torch.cuda.synchronize()
+    back.put("written")
+
+
+def a_process_without_regraph_opens_allocations(folder):
+    """Where segments do not grow they are allocations of the driver's, which PyTorch's own allocator opens."""
+    enable(native=True, settings="expandable_segments:False")
+    other, own = Other(_opens), torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    other.to.put(own)
+    assert other.get() == 1000 and other.get() == "written"
+    assert own.sum().item() == 2000
+    other.end()
+
+
 def sharing_that_is_refused(folder):
     """Memory that was not made for other processes says which setting would."""
     enable(settings="exportable:False", native=True)
@@ -432,6 +452,7 @@ PROGRAMS = {
         the_sender_frees_first,
         many_pieces,
         a_process_without_regraph,
+        a_process_without_regraph_opens_allocations,
         sharing_that_is_refused,
         copies_between_devices,
         graphs_memory_is_exported_by_handles,
