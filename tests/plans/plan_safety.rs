@@ -532,3 +532,20 @@ fn a_capture_s_report_sums_the_plans_of_its_pools() {
     assert_eq!((plan.bytes, plan.new_bytes, plan.minimum_bytes), (5 * PAGE, 5 * PAGE, 5 * PAGE));
     assert!(plan.pieces >= 2 && plan.mappings >= 2 && plan.scratch_mappings >= 2);
 }
+
+/// The driver's capture has ended before the engine's, so that the last launch is seen by the checker alone.
+#[test]
+fn what_no_look_saw_may_have_started_early() {
+    let mut b = bench(Config::default());
+    b.pool = b.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let first = b.allocate(s);
+    b.launch(s);
+    b.allocate(s);
+    b.engine.free(first.id).unwrap();
+    b.launch_early(s);
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert_eq!(b.reserved(), 8 * MIB);
+}
