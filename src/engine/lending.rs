@@ -165,7 +165,6 @@ impl<D: Driver> HostCalls<'_, D> {
             locked.state.pool(pool, CALL)?;
             locked.free_completed(Some(pool));
             let before = locked.state.pools.reserved(pool);
-            locked.release_planned(Some(pool));
             locked.give_back(Some(pool), u64::MAX, None);
             Ok(before.saturating_sub(locked.state.pools.reserved(pool)))
         })

@@ -29,6 +29,7 @@ use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester};
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Held, Mapping, Options, Plan};
+use crate::policy::Programmatic;
 use crate::size::Size;
 
 /// The plan for one heap.
@@ -113,6 +114,7 @@ struct Unplanned {
 fn plans(
     unplanned: Vec<Unplanned>,
     journal: Option<&Journal>,
+    programmatic: Programmatic,
     driver: &impl Driver,
     config: &Config,
 ) -> Vec<(Unplanned, Plan)> {
@@ -120,7 +122,7 @@ fn plans(
     let Some((granularity, journal)) = driver.memory_support().granularity().zip(journal) else {
         return Vec::new();
     };
-    let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
+    let lifetimes = Lifetimes::read(journal, programmatic);
     let plan = |it: Unplanned| {
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
         let mine = mine.held_to(journal, config.settings.reuse);
@@ -313,7 +315,13 @@ impl<D: Driver> Locked<'_, D> {
         let unplanned = self.unplanned(slot);
         let _shown = self.state.messages.teller().range(|| format!("plan of capture {}", id.0));
         let journal = self.state.captures.get(slot).journal.as_ref();
-        let plans = plans(unplanned, journal, self.driver, self.config);
+        let is_looked = journal.is_some_and(|it| it.iter().any(|it| it == Entry::Looked));
+        let programmatic = match self.config.settings.programmatic {
+            // What no look saw may have started early.
+            Programmatic::Auto if !is_looked => Programmatic::Lag,
+            told => told,
+        };
+        let plans = plans(unplanned, journal, programmatic, self.driver, self.config);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (Unplanned { heap, sharable, .. }, plan) in plans {
             self.tell_all_in(slot, heap);
@@ -585,7 +593,9 @@ impl<D: Driver> Plans<'_, D> {
             let journal = &locked.state.capture(slot).journal;
             Ok((unplanned, journal.clone()))
         })?;
-        let plans = plans(unplanned, journal.as_ref(), &self.0.driver, &self.0.config);
+        let Engine { driver, config, .. } = self.0;
+        let programmatic = config.settings.programmatic;
+        let plans = plans(unplanned, journal.as_ref(), programmatic, driver, config);
         Ok(plans.into_iter().map(|(of, plan)| (of.pool, plan)).collect())
     }
 }

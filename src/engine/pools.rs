@@ -806,8 +806,10 @@ impl<D: Driver> Engine<D> {
                     Supply::Uncached
                 } else if settings.expandable_segments && config.is_mapped() {
                     Supply::Growing { reserve: reserve(bytes) }
+                } else if settings.expandable_segments || !settings.exportable {
+                    Supply::Fixed
                 } else {
-                    Supply::Fixed { mapped: settings.expandable_segments || !settings.exportable }
+                    Supply::Allocated
                 };
                 Plan::new(small, supply, config.no_split, settings)
             };

@@ -474,10 +474,6 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.pools.set_presence(pool, |it| *it = Presence::Whole);
         self.state.pools.set_keeper(pool, None);
-        for &heap in &heaps {
-            // The history shows memory before what lies in it.
-            self.count_changes(heap);
-        }
         // To the history the blocks are new.
         let came = [EventKind::Allocate, EventKind::Free];
         self.record_occupants(&heaps, &came[..1], &came);

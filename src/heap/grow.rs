@@ -129,14 +129,15 @@ impl Heap {
         }
         let least = bytes.next_multiple_of(unit);
         let segment = match self.plan.supply {
-            Supply::Fixed { .. } if self.plan.whole => least,
-            Supply::Fixed { .. } if self.plan.small => SMALL_SEGMENT.max(least),
-            Supply::Fixed { .. } if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
-                LARGE_SEGMENT.max(least)
-            }
-            Supply::Fixed { .. } | Supply::Growing { .. } => least,
             // To the byte, so that a memory checker sees every step beyond the end.
             Supply::Uncached => wanted.requested,
+            Supply::Growing { .. } => least,
+            _ if self.plan.whole => least,
+            _ if self.plan.small => SMALL_SEGMENT.max(least),
+            _ if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
+                LARGE_SEGMENT.max(least)
+            }
+            Supply::Fixed | Supply::Allocated => least,
         };
         if segment > limit {
             return Ok(None);

@@ -77,9 +77,10 @@ impl Plan {
 pub(crate) enum Supply {
     /// Segments that reserve at least this many bytes of addresses and grow in them.
     Growing { reserve: u64 },
-    /// Segments of fixed sizes: mapped where the device can, or the driver's own allocations, which libraries can export
-    /// by `cuIpcGetMemHandle`.
-    Fixed { mapped: bool },
+    /// Segments of fixed sizes.
+    Fixed,
+    /// Segments of such sizes that are the driver's own allocations, which libraries can export by `cuIpcGetMemHandle`.
+    Allocated,
     /// An allocation of the driver's for each block, given back with it.
     #[default]
     Uncached,
@@ -340,7 +341,7 @@ impl Heap {
 
     /// Whether its memory is mapped where the device can.
     pub(crate) fn is_mapped(&self) -> bool {
-        !matches!(self.plan.supply, Supply::Uncached | Supply::Fixed { mapped: false })
+        !matches!(self.plan.supply, Supply::Uncached | Supply::Allocated)
     }
 
     /// Frees an allocated range of a capture for streams that prove its markers, nodes of the capture: the given ones,

@@ -221,7 +221,7 @@ impl HeapSegment {
                     }
                 }
             }
-            (MemorySupport::Mapped { granularity }, Supply::Fixed { mapped: true }) => {
+            (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
                 let mut fixed = segment(driver.reserve(bytes)?, bytes, bytes, SegmentKind::Fixed);
                 if let Err(error) = fixed.map(driver, (fixed.address, bytes), u64::MAX) {
@@ -231,7 +231,7 @@ impl HeapSegment {
                 }
                 Ok(fixed)
             }
-            (_, Supply::Growing { .. } | Supply::Fixed { .. }) => {
+            (_, Supply::Growing { .. } | Supply::Fixed | Supply::Allocated) => {
                 let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }

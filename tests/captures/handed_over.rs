@@ -1,8 +1,10 @@
 //! Captures that go from thread to thread, as a framework's do whose backward passes run on a thread
 //! of their own.
 
+use std::sync::mpsc::channel;
+
 use crate::common::{bench, MIB};
-use regraph::driver::HostApi;
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::Config;
 
 /// Runs something on another thread, to its end.
@@ -71,4 +73,36 @@ fn what_another_thread_freed_of_a_graph_is_no_work_s_outside() {
     b.engine.host().end_unjudged(capture).unwrap();
     b.driver.complete_all();
     assert_ne!(b.allocate(t).address, block.address);
+}
+
+/// It was in a capture that came to nothing, and in none that was not told of, when the block was freed.
+#[test]
+fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    let capture = b.begin(t);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.engine.free(block.id).unwrap();
+    b.driver.end_capture(t).unwrap();
+    let (told, begun) = channel();
+    let (over, ended) = channel();
+    std::thread::scope(|scope| {
+        let b = &b;
+        let other = scope.spawn(move || {
+            b.engine.host().may_capture(t).unwrap();
+            b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+            told.send(()).unwrap();
+            ended.recv().unwrap();
+            b.driver.end_capture(t).unwrap();
+        });
+        begun.recv().unwrap();
+        b.engine.abandon_capture(capture).unwrap();
+        b.driver.complete_all();
+        assert_ne!(b.allocate(s).address, block.address, "it waits for the other capture");
+        over.send(()).unwrap();
+        other.join().unwrap();
+    });
+    b.driver.complete_all();
+    assert_eq!(b.allocate(s).address, block.address);
 }

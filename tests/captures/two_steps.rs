@@ -54,6 +54,10 @@ fn the_verdict_is_that_of_one_step() {
         match (at_once, later) {
             (Ok(at_once), Ok(later)) if sound => {
                 assert!(later.verified);
+                for (b, report) in [(&one, &at_once), (&two, &later)] {
+                    let spent = b.engine.statistics().unwrap().counts.check_ns;
+                    assert!(report.check_ns > 0 && spent == report.check_ns);
+                }
                 assert_eq!(at_once.nodes, later.nodes);
                 assert_eq!(at_once.blocks, later.blocks);
                 let minimum = |report: regraph::engine::CaptureReport| {

@@ -1,7 +1,10 @@
-//! What going back to a checkpoint costs.
+//! What going back to a checkpoint costs, and what it is refused beside.
+
+use std::thread;
 
 use crate::common::bench;
-use regraph::engine::Config;
+use regraph::driver::{CaptureMode, HostApi};
+use regraph::engine::{Config, PoolConfig};
 
 #[test]
 fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
@@ -23,4 +26,21 @@ fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
     let calls = b.driver.total_calls();
     b.engine.host().restore(b.pool, &checkpoint).unwrap();
     assert_eq!(b.driver.total_calls(), calls, "there is nothing that could fail");
+}
+
+/// It is unknown there whose graph may have the block by now.
+#[test]
+fn a_block_s_stream_that_captures_on_another_thread_stands_in_the_way() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
+    b.allocate(s);
+    let other = b.engine.create_pool(PoolConfig::default());
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = b.engine.begin_capture(other, s).unwrap();
+    let restore = || b.engine.host().restore(b.pool, &checkpoint).map(|it| it.freed.len());
+    let restored = thread::scope(|scope| scope.spawn(restore).join().unwrap());
+    assert!(format!("{restored:?}").contains("BlocksInCapture { streams: 1 }"), "{restored:?}");
+    b.finish(s, capture);
+    assert_eq!(restore().unwrap(), 1);
 }

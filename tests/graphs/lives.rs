@@ -375,6 +375,45 @@ fn a_filling_that_cannot_follow_loses_the_order() {
 }
 
 #[test]
+fn a_filling_comes_after_the_latest_launch() {
+    for seed in 0..SEEDS {
+        let (driver, engine) = bench();
+        driver.set_schedule_seed(seed);
+        let (pool, eager) = (new_pool(&engine), new_pool(&engine));
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        let options = Options::default().warm_ups(0);
+        let mut callable = Callable::new(&pool, options, |_, ()| eager.allocate(2 * MIB, s)).part(
+            |stage, (), input: &mut Memory<_>, (): &mut ()| {
+                read(&driver, stage.stream(), &[range(input, 7)]);
+                Ok(())
+            },
+        );
+        for stream in [s, t, s] {
+            let fill = |input: &mut Memory<_>| {
+                [9, 7].iter().for_each(|&tag| write(&driver, stream, &[range(input, tag)]));
+                Ok::<_, Error>(())
+            };
+            callable.call(stream, &(), fill).unwrap();
+        }
+        drop(callable);
+        assert_eq!(wrong(&driver), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_graph_is_launched_on_streams_of_several_devices_in_turn() {
+    let first = SimDriver::new(SimConfig::default());
+    let second = first.add_device(SimConfig::default());
+    let streams = [&first, &second].map(|driver| driver.create_stream().unwrap());
+    let engine = Arc::new(Engine::new(Arc::new(first), Config::default()));
+    let pool = new_pool(&engine);
+    let graph = graph(&engine, streams[0], &[&pool], 1).unwrap();
+    for stream in [0, 1, 0, 1] {
+        graph.launch(streams[stream]).unwrap();
+    }
+}
+
+#[test]
 fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     let first = SimDriver::new(SimConfig::default());
     let second = first.add_device(SimConfig::default()).with_peers(&[0]);

@@ -319,8 +319,10 @@ fn nothing_is_lent_where_graphs_may_be_launched_without_a_word() {
     assert_eq!(h.lent(), BYTES);
     let refused = h.plugin.launches_elsewhere(POOL);
     assert!(is_refused(&refused), "{refused:?}");
+    h.work(&[], &[]);
     h.free(borrowed);
     h.plugin.launches_elsewhere(POOL).unwrap();
+    assert!(h.driver.is_idle().unwrap(), "no launch is told of that could come after it");
     let fresh = h.eager(|| h.allocate());
     assert_eq!(h.lent(), 0);
     h.launch(step.graphs[0], h.stream).unwrap();
@@ -636,4 +638,19 @@ fn random_generations_of_a_tree_keep_their_tags() {
         h.sound();
     }
     assert!(borrowed > 100, "{borrowed} blocks were borrowed");
+}
+
+#[test]
+fn launches_on_two_streams_in_turn_keep_no_more_events() {
+    let h = Host::new();
+    let other = h.stream();
+    let (graph, _) = h.graph();
+    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    let events = || {
+        [h.stream, other].iter().for_each(|&stream| h.launch(graph, stream).unwrap());
+        h.driver.calls(Call::CreateEvent) - h.driver.calls(Call::DestroyEvent)
+    };
+    let before = events();
+    assert_eq!(events(), before);
+    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
 }

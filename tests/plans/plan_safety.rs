@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::MIB;
+use crate::common::{bench, MIB};
 use regraph::driver::{
     CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
@@ -514,4 +514,38 @@ fn a_report_says_how_many_mappings_would_be_cheap() {
     assert_eq!(plan.mappings_within(PlanReport::SHARE_PERCENT), Some(15));
     assert_eq!(plan.mappings_within(5), Some(0));
     assert_eq!(PlanReport::default().mappings_within(0), None);
+}
+
+#[test]
+fn a_capture_s_report_sums_the_plans_of_its_pools() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let pools =
+        [(); 2].map(|()| b.engine.create_pool(PoolConfig::default().plan(Options::default())));
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = b.engine.begin_capture(pools[0], s).unwrap();
+    for (pool, pages) in pools.into_iter().zip([2, 3]) {
+        b.engine.allocate(pool, pages * PAGE, s).unwrap();
+        b.launch(s);
+    }
+    let plan = b.finish(s, capture).plan.unwrap();
+    assert_eq!((plan.bytes, plan.new_bytes, plan.minimum_bytes), (5 * PAGE, 5 * PAGE, 5 * PAGE));
+    assert!(plan.pieces >= 2 && plan.mappings >= 2 && plan.scratch_mappings >= 2);
+}
+
+/// The driver's capture has ended before the engine's, so that the last launch is seen by the checker alone.
+#[test]
+fn what_no_look_saw_may_have_started_early() {
+    let mut b = bench(Config::default());
+    b.pool = b.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let first = b.allocate(s);
+    b.launch(s);
+    b.allocate(s);
+    b.engine.free(first.id).unwrap();
+    b.launch_early(s);
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert_eq!(b.reserved(), 8 * MIB);
 }

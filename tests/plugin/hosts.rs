@@ -3,12 +3,16 @@
 
 use std::cell::Cell;
 
+use log::Level;
+
 use super::host::{host_with, Host};
 use crate::cases::cases;
+use crate::common::messages::messages_of;
 use crate::common::remove_last_edge;
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
 use regraph_plugin::{Error, HostLock, PoolKey};
+use regraph_sim::Call;
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
@@ -352,4 +356,68 @@ fn figures_count_what_is_done_with_a_hosts_lock_held() {
         }
         Ok(())
     });
+}
+
+#[test]
+fn a_thread_that_asks_a_pool_gets_nothing_that_is_at_hand() {
+    let h = host();
+    let (own, key, count) = (h.stream(), h.plugin.name_pool(), Cell::new(0));
+    let allocate = || h.plugin.allocate_on(Lock(&count), SIZE, 0, own).unwrap();
+    let at_hand = [(); 3].map(|()| {
+        let block = allocate();
+        h.free(block);
+        block
+    });
+    h.plugin.begin_thread_pool(0, key).unwrap();
+    assert!(!at_hand.contains(&allocate()) && h.held_by(key) == SIZE);
+    h.plugin.end_pool(0, key).unwrap();
+}
+
+#[test]
+fn a_pool_that_work_still_uses_goes_with_the_cache_beside_a_capture() {
+    let h = host();
+    let (own, other) = (h.stream(), h.stream());
+    let [key, captured] = [(); 2].map(|()| h.plugin.name_pool());
+    h.plugin.begin_thread_pool(0, key).unwrap();
+    h.used(own);
+    h.plugin.end_pool(0, key).unwrap();
+    h.start(other, captured);
+    h.allocate(other);
+    h.plugin.release_pool(0, key).unwrap();
+    h.plugin.empty_cache().unwrap();
+    assert!(h.plugin.pools(0).unwrap().iter().all(|pool| pool.key != key));
+    h.stop(other, captured);
+}
+
+/// One that no announcement was made of.
+#[test]
+fn a_capture_that_cannot_be_taken_up_leaves_no_pool() {
+    let pools = |n| {
+        let h = host();
+        let stream = h.stream();
+        h.used(stream);
+        h.driver.complete_all();
+        h.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        h.driver.fail_nth(Call::CaptureStatus, n, ErrorKind::NotSupported);
+        let _ = h.plugin.allocate(SIZE, 0, stream);
+        let engine = h.plugin.engine(0).unwrap();
+        // Beside that of eager work, and that of the capture where it is known.
+        engine.pools().unwrap().len() - 1 - usize::from(engine.host().is_recording())
+    };
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(pools), [0; 8]);
+}
+
+#[test]
+fn that_a_capture_was_not_judged_is_told_where_captures_are() {
+    for judges in [true, false] {
+        let h = host_with(Config::default().check(judges));
+        let (stream, key) = (h.stream(), h.plugin.name_pool());
+        let messages = messages_of(|| {
+            h.begin(stream, key);
+            h.allocate(stream);
+            h.end(stream, key);
+        });
+        let is_told = |it: &(Level, String)| it.0 == Level::Warn && it.1.contains("was not judged");
+        assert_eq!(messages.iter().any(is_told), judges);
+    }
 }

@@ -286,6 +286,7 @@ fn out_of_memory_names_holders_and_what_waits() {
     let other = engine.driver().create_stream().unwrap();
     let graphs = Pool::new(&engine, PoolConfig::default().name("decode"));
     let weights = Pool::new(&engine, PoolConfig::default().name("weights"));
+    let _empty = Pool::new(&engine, PoolConfig::default().name("empty"));
     let _graph = graph(&engine, &graphs, stream);
     let _held = weights.allocate(16 * MIB, stream).unwrap();
     let freed = graphs.allocate(8 * MIB, stream).unwrap();

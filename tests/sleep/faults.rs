@@ -6,7 +6,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::PoolConfig;
 use regraph::graphs::{Error, Pool, PoolRefusal, Unknown};
 use regraph::regions::{Backup, Regions, Tags};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
 use super::model::{range, Device, Model};
@@ -184,6 +184,16 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     drop(block);
     model.engine.empty_cache().unwrap();
     model.driver.synchronize().unwrap();
+    model.is_whole();
+    model.close();
+}
+
+#[test]
+fn what_has_lost_nothing_when_a_sleep_fails_is_awake() {
+    let model = model();
+    model.driver.fail_nth(Call::Unmap, 0, ErrorKind::NotSupported);
+    assert!(model.regions.sleep(Tags::All).is_err());
+    assert!(["weights", "graphs"].iter().all(|tag| !model.regions.is_asleep(tag).unwrap()));
     model.is_whole();
     model.close();
 }

@@ -368,7 +368,6 @@ impl PlannedHeap {
         let size = |row: usize| there(row).map_or(0, |piece| piece.bytes);
         let mut order: Vec<usize> = (0..self.captures.len()).collect();
         order.retain(|&row| self.captures[row].owner == Owner::Graph);
-        order.sort_by_key(|&row| self.captures[row].moment);
         let (mut rows, mut users) = (Vec::new(), Vec::new());
         for capture in order {
             let planned = &self.captures[capture];
@@ -461,7 +460,7 @@ impl PlannedHeap {
         exchange: &Exchange,
     ) -> Result<(), DriverError> {
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            if exchange.goes[bound.piece] && bound.access != Access::Unmapped {
+            if exchange.goes[bound.piece] {
                 driver.unmap(bound.address, bound.bytes)?;
                 bound.access = Access::Unmapped;
             }

@@ -108,8 +108,7 @@ impl PlannedHeap {
     pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
         let here = |bound: &&Bound| {
             let offset = address.checked_sub(bound.address);
-            bound.access == Access::Open
-                && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
+            offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
         };
         let mut bound = self.captures.iter().flat_map(|planned| &planned.bound);
         let row = bound.find(here).map(|bound| bound.piece);

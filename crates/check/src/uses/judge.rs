@@ -229,7 +229,7 @@ impl<'a> Judge<'a> {
             let until = block.until(used);
             let set_backs = &set_backs[used.stream as usize];
             let next = set_backs.partition_point(|&entry| entry <= block.allocated);
-            set_backs.get(next).is_some_and(|&entry| until == NEVER || entry <= until)
+            set_backs.get(next).is_some_and(|&entry| entry <= until)
         })
     }
 
