@@ -1,6 +1,5 @@
-//! A small transformer decoder in cudarc and cuBLAS, two streams a layer, captured as a CUDA graph
-//! for each of many batch sizes; and what its memory comes to, beside the same program on cudarc's
-//! own allocation.
+//! A small transformer decoder in cudarc and cuBLAS, two streams a layer, captured as a CUDA graph for each of many
+//! batch sizes; and what its memory comes to, beside the same program on cudarc's own allocation.
 //!
 //! `cargo bench -p regraph-benches --bench decoder -- [--sizes 8,4,1] [--layers N] [--hidden N]
 //! [--vocabulary N] [--steps N]`
@@ -544,8 +543,7 @@ impl Device {
         self.launch(On::Main, "begin", (1, 1), &inputs, &[batch, position])
     }
 
-    /// Runs the steps. Returns row after row of each: a token in the lower half, a digest of its
-    /// logits in the upper.
+    /// Runs the steps. Returns row after row of each: a token in the lower half, a digest of its logits in the upper.
     fn generate(&self, batch: usize, launch: &Launch<'_>) -> Result<Vec<u64>> {
         self.reset(batch, 0)?;
         for _ in 0..self.shape.steps {

@@ -1,9 +1,8 @@
 //! What launching through a pool costs beside launching by hand, what it costs where the pool lends, and
 //! whether reuse slows replays.
 //!
-//! The variants take turns, and each figure is the median of its turns, so that ratios hold on a
-//! noisy machine. On the simulated driver, or with `REGRAPH_BENCH_CUDA=1` on the first GPU; times of
-//! replays mean something on a GPU alone.
+//! The variants take turns, and each figure is the median of its turns, so that ratios hold on a noisy machine. On the
+//! simulated driver, or with `REGRAPH_BENCH_CUDA=1` on the first GPU; times of replays mean something on a GPU alone.
 
 use std::sync::Arc;
 use std::time::Instant;

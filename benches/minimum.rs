@@ -1,9 +1,8 @@
 //! What the least memory of a capture costs to find: a table.
 //!
-//! Each row is a random capture's blocks: on how many streams, how often these join, how many blocks
-//! live at once. `gap` is how much more than the minimum the cover takes that the search starts from,
-//! `start` its time; `total` is the whole time, the least of several runs; `peak` is the process's
-//! memory at its highest, the items' own with it.
+//! Each row is a random capture's blocks: on how many streams, how often these join, how many blocks live at once.
+//! `gap` is how much more than the minimum the cover takes that the search starts from, `start` its time; `total` is
+//! the whole time, the least of several runs; `peak` is the process's memory at its highest, the items' own with it.
 //!
 //! `cargo bench -p regraph-benches --bench minimum -- [BLOCKS] [NAME]`.
 

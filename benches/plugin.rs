@@ -1,9 +1,7 @@
-//! What the plug-in adds to a call of the engine: it finds the pool by the stream, and the block by its
-//! address.
+//! What the plug-in adds to a call of the engine: it finds the pool by the stream, and the block by its address.
 //!
-//! The same calls are made through an engine and through a plug-in, on the simulated driver: a script in
-//! a capture, and pairs of one size outside captures. The two take turns, and each figure is the least
-//! of its turns.
+//! The same calls are made through an engine and through a plug-in, on the simulated driver: a script in a capture, and
+//! pairs of one size outside captures. The two take turns, and each figure is the least of its turns.
 //!
 //! `--count WHAT CALL STEPS` makes the calls of one kind once, in a function of their own that a profiler
 //! can find, and prints how many there were: `benches/instructions` counts their instructions.
@@ -78,8 +76,7 @@ fn direct(script: &Script, meter: &mut impl Meter) {
     Host::begin(Config::default(), script.streams).run(&script.calls, meter);
 }
 
-/// An allocation and its free of one size, outside captures, again and again. `each` makes all but the
-/// first pair.
+/// An allocation and its free of one size, outside captures, again and again. `each` makes all but the first pair.
 fn pairs(steps: usize, with_plugin: bool, mut each: impl FnMut(&mut dyn FnMut())) {
     let driver = Arc::new(SimDriver::new(regraph_sim::SimConfig::default()));
     let stream = driver.create_stream().expect(FINE);

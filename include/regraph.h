@@ -177,9 +177,8 @@
 #define REGRAPH_BACKUP_SHARED 4
 
 /**
- * The result of a call. Every call that can fail returns one; regraph_last_error_message() says
- * more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
- * written nothing through its pointers.
+ * The result of a call. Every call that can fail returns one; regraph_last_error_message() says more. Unless its
+ * documentation says otherwise, a call that fails has changed nothing, and has written nothing through its pointers.
  *
  * The numbers are stable. Later versions may add codes: treat an unknown one as a failure.
  */
@@ -205,14 +204,12 @@ enum regraph_error
      */
     REGRAPH_ERROR_INVALID_ARGUMENT = 3,
     /**
-     * Settings, in a text or an environment variable, are not valid. The message says where, and
-     * what is allowed.
+     * Settings, in a text or an environment variable, are not valid. The message says where, and what is allowed.
      */
     REGRAPH_ERROR_SETTINGS = 4,
     /**
-     * The call panicked inside the library, which is a bug in the library. The call may have done
-     * a part of its work; an engine whose state may be wrong then refuses all calls
-     * (REGRAPH_ERROR_POISONED).
+     * The call panicked inside the library, which is a bug in the library. The call may have done a part of its work;
+     * an engine whose state may be wrong then refuses all calls (REGRAPH_ERROR_POISONED).
      */
     REGRAPH_ERROR_PANIC = 5,
     /**
@@ -269,8 +266,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_UNKNOWN_CAPTURE = 34,
     /**
-     * The capture was ended or abandoned in the engine, and its stream still captures: end the
-     * stream's capture first.
+     * The capture was ended or abandoned in the engine, and its stream still captures: end the stream's capture first.
      */
     REGRAPH_ERROR_CAPTURE_ENDED = 35,
     /**
@@ -327,9 +323,8 @@ enum regraph_error
      */
     REGRAPH_ERROR_REFUSED = 48,
     /**
-     * The capture uses a block later than was recorded, and
-     * regraph_config_set_refuse_late_uses() is set. It is rolled back; its graph must not be
-     * launched.
+     * The capture uses a block later than was recorded, and regraph_config_set_refuse_late_uses() is set. It is rolled
+     * back; its graph must not be launched.
      */
     REGRAPH_ERROR_LATE_USE = 49,
     /**
@@ -337,13 +332,11 @@ enum regraph_error
      */
     REGRAPH_ERROR_CANNOT_PLAN = 50,
     /**
-     * At its end the capture needs more memory than there is. It is rolled back; its graph must
-     * not be launched.
+     * At its end the capture needs more memory than there is. It is rolled back; its graph must not be launched.
      */
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
     /**
-     * The capture was ended without its graph, so its blocks are not backed by memory. The graph
-     * must not be launched.
+     * The capture was ended without its graph, so its blocks are not backed by memory. The graph must not be launched.
      */
     REGRAPH_ERROR_UNPLANNED = 52,
     /**
@@ -362,8 +355,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
     /**
-     * Live blocks of the pool belong to no graph: free them, or see
-     * regraph_pool_suspend_discarding().
+     * Live blocks of the pool belong to no graph: free them, or see regraph_pool_suspend_discarding().
      */
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
     /**
@@ -403,8 +395,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_POOL_RUNS = 64,
     /**
-     * The host has no page-locked memory left for what a region holds: see
-     * regraph_regions_set_backup().
+     * The host has no page-locked memory left for what a region holds: see regraph_regions_set_backup().
      */
     REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
     /**
@@ -448,8 +439,7 @@ typedef int32_t regraph_error;
 #endif // __cplusplus
 
 /**
- * Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a
- * reason, too.
+ * Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a reason, too.
  */
 enum regraph_refusal
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -474,8 +464,7 @@ enum regraph_refusal
      */
     REGRAPH_REFUSAL_OUTSIDE_STREAM = 3,
     /**
-     * `stream` was set back while it used the block, or continued after an edge that proves
-     * nothing.
+     * `stream` was set back while it used the block, or continued after an edge that proves nothing.
      */
     REGRAPH_REFUSAL_UNTRUSTED = 4,
     /**
@@ -512,9 +501,8 @@ enum regraph_refusal
      */
     REGRAPH_REFUSAL_SUSPENDED = 12,
     /**
-     * The node `marker` must have completed first. It precedes the stream's next work, but that may
-     * be launched programmatically and start before the node has completed. `stream` is the stream of
-     * the block that lay there.
+     * The node `marker` must have completed first. It precedes the stream's next work, but that may be launched
+     * programmatically and start before the node has completed. `stream` is the stream of the block that lay there.
      */
     REGRAPH_REFUSAL_EARLY_LAUNCH = 13,
     /**
@@ -811,8 +799,7 @@ typedef struct regraph_capture_report {
      */
     bool verified;
     /**
-     * The memory that was mapped at the capture's end, in bytes; zero without a plan
-     * (regraph_plan_capture()).
+     * The memory that was mapped at the capture's end, in bytes; zero without a plan (regraph_plan_capture()).
      */
     uint64_t planned_bytes;
     /**
@@ -820,8 +807,7 @@ typedef struct regraph_capture_report {
      */
     uint64_t planned_new_bytes;
     /**
-     * The least memory that these blocks need by themselves, in bytes: whole units of the device's
-     * granularity.
+     * The least memory that these blocks need by themselves, in bytes: whole units of the device's granularity.
      */
     uint64_t planned_minimum_bytes;
     /**
@@ -1017,8 +1003,7 @@ typedef struct regraph_free_range {
      */
     uint64_t bytes;
     /**
-     * The number, in messages and journals, of the last block that lay there; valid with
-     * `has_block`.
+     * The number, in messages and journals, of the last block that lay there; valid with `has_block`.
      */
     uint64_t block;
     /**
@@ -1114,8 +1099,7 @@ typedef struct regraph_figures {
      */
     struct regraph_figure reserved_bytes;
     /**
-     * Bytes of suspended pools that were given back to the driver and that the pools need again
-     * when they are resumed.
+     * Bytes of suspended pools that were given back to the driver and that the pools need again when they are resumed.
      */
     struct regraph_figure suspended_bytes;
     /**
@@ -1175,9 +1159,8 @@ typedef struct regraph_counts {
 } regraph_counts;
 
 /**
- * The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes =
- * active_bytes + inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no
- * stream can take yet.
+ * The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes +
+ * inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no stream can take yet.
  */
 typedef struct regraph_statistics {
     /**
@@ -1378,9 +1361,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library
- * fits a header if major and minor versions are the same; from then on if the major version is the
- * same and the library is not older.
+ * The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library fits a header if major
+ * and minor versions are the same; from then on if the major version is the same and the library is not older.
  *
  * Threads: any.
  */
@@ -1394,8 +1376,7 @@ uint32_t regraph_version(void);
 const char *regraph_version_string(void);
 
 /**
- * The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The
- * text is never freed.
+ * The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The text is never freed.
  *
  * Threads: any.
  */
@@ -1418,8 +1399,7 @@ const char *regraph_last_error_message(void);
 uint32_t regraph_last_driver_code(void);
 
 /**
- * Creates a config with every option at its default. To be destroyed with
- * regraph_config_destroy().
+ * Creates a config with every option at its default. To be destroyed with regraph_config_destroy().
  *
  * Threads: any.
  *
@@ -1467,17 +1447,16 @@ regraph_error regraph_config_set_journal(struct regraph_config *config, bool jou
 regraph_error regraph_config_set_find_late_uses(struct regraph_config *config, bool find);
 
 /**
- * Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs
- * regraph_config_set_find_late_uses(). Default: no, since a parameter may look like an address and
- * be none.
+ * Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs regraph_config_set_find_late_uses().
+ * Default: no, since a parameter may look like an address and be none.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
-regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config, bool refuse);
+regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config,
+                                                  bool refuse);
 
 /**
- * Whether a message names blocks that were never freed when the engine is destroyed.
- * Default: yes.
+ * Whether a message names blocks that were never freed when the engine is destroyed. Default: yes.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
@@ -1502,8 +1481,7 @@ regraph_error regraph_get_devices(struct regraph_device_list **devices);
 size_t regraph_device_list_count(const struct regraph_device_list *devices);
 
 /**
- * One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
- * beyond the end.
+ * One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
  *
  * Threads: any.
  */
@@ -1518,11 +1496,10 @@ const struct regraph_device *regraph_device_list_get(const struct regraph_device
 void regraph_device_list_destroy(struct regraph_device_list *devices);
 
 /**
- * Sends all messages of the library, of all engines of the process, to a callback: blocks that were never
- * freed, uses later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback`
- * sends them to standard error again, where they go until the first call. When this returns, no callback
- * of an earlier call runs or will be called. Failures of calls are no messages: see
- * regraph_last_error_message().
+ * Sends all messages of the library, of all engines of the process, to a callback: blocks that were never freed, uses
+ * later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback` sends them to
+ * standard error again, where they go until the first call. When this returns, no callback of an earlier call runs or
+ * will be called. Failures of calls are no messages: see regraph_last_error_message().
  *
  * Threads: any, but not from a callback.
  *
@@ -1543,16 +1520,14 @@ regraph_error regraph_set_log_callback(regraph_log_callback callback,
 regraph_error regraph_set_log_level(int32_t level);
 
 /**
- * Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
- * here, not when the library is loaded. `config` is copied; NULL means the default. To be
- * destroyed with regraph_engine_destroy().
+ * Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened here, not when the
+ * library is loaded. `config` is copied; NULL means the default. To be destroyed with regraph_engine_destroy().
  *
  * Threads: any. No call changes the calling thread's current context, but that a thread without one
  * has the device's primary context after this call.
  *
- * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a
- * device that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built
- * without CUDA; REGRAPH_ERROR_NULL.
+ * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a device that does not
+ * exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built without CUDA; REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_engine_create_cuda(uint32_t ordinal,
                                          const struct regraph_config *config,
@@ -1560,9 +1535,8 @@ regraph_error regraph_engine_create_cuda(uint32_t ordinal,
 
 /**
  * Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB and 128 TiB at most, and a
- * granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim
- * stand for the CUDA driver's. `config` is copied; NULL means the default. To be destroyed with
- * regraph_engine_destroy().
+ * granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim stand for the CUDA
+ * driver's. `config` is copied; NULL means the default. To be destroyed with regraph_engine_destroy().
  *
  * Threads: any.
  *
@@ -1584,9 +1558,8 @@ regraph_error regraph_engine_create_sim(uint64_t total_bytes,
 void regraph_engine_destroy(struct regraph_engine *engine);
 
 /**
- * Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the
- * first allocation. Graphs of one pool share memory and never run at once: give graphs that are to
- * run at the same time pools of their own.
+ * Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first allocation. Graphs
+ * of one pool share memory and never run at once: give graphs that are to run at the same time pools of their own.
  *
  * Threads: any.
  *
@@ -1674,8 +1647,7 @@ regraph_error regraph_pool_release(const struct regraph_engine *engine,
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST;
- * REGRAPH_ERROR_DRIVER.
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_DRIVER.
  */
 regraph_error regraph_pool_keep_executables(const struct regraph_engine *engine,
                                             struct regraph_pool pool,
@@ -1707,22 +1679,19 @@ regraph_error regraph_pool_get_executables(const struct regraph_engine *engine,
                                            struct regraph_executable_figures *figures);
 
 /**
- * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
- * graphs, until regraph_pool_resume(). All contents are lost. Waits for the launches that
- * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches
- * are refused until the pool is resumed. `bytes` gets the bytes that were given back; it may be
- * NULL.
+ * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs, until
+ * regraph_pool_resume(). All contents are lost. Waits for the launches that regraph_launch_graph() and
+ * regraph_launch_executable() made of the pool's graphs; such launches are refused until the pool is resumed. `bytes`
+ * gets the bytes that were given back; it may be NULL.
  *
- * Other work on the pool's memory must have completed, and none may be submitted before the pool
- * is resumed: launches of its graphs by other calls, and work on its live blocks. The engine sees
- * neither.
+ * Other work on the pool's memory must have completed, and none may be submitted before the pool is resumed: launches
+ * of its graphs by other calls, and work on its live blocks. The engine sees neither.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph;
- * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
- * REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been given
- * back, and another call continues with the rest.
+ * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph; REGRAPH_ERROR_POOL_BUSY;
+ * REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a
+ * part of the memory may have been given back, and another call continues with the rest.
  */
 regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -1755,11 +1724,10 @@ regraph_error regraph_pool_resume(const struct regraph_engine *engine,
                                   uint64_t *bytes);
 
 /**
- * Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives
- * the rest back. Addresses and what live blocks hold stay; all other contents are lost, those of outputs
- * that were freed included. Waits for the launches that regraph_launch_graph() and
- * regraph_launch_executable() made of the pool's graphs. `bytes` gets the bytes that were given back;
- * it may be NULL. See regraph_pool_get_excess_bytes().
+ * Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives the rest back.
+ * Addresses and what live blocks hold stay; all other contents are lost, those of outputs that were freed included.
+ * Waits for the launches that regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
+ * `bytes` gets the bytes that were given back; it may be NULL. See regraph_pool_get_excess_bytes().
  *
  * No launch of the pool's graphs by other calls may be running, or be submitted before the call
  * returns: the engine does not see those. Work on live blocks may continue. Graphs whose captures were
@@ -1767,10 +1735,9 @@ regraph_error regraph_pool_resume(const struct regraph_engine *engine,
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool;
- * REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL;
- * REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER the pool may be short of a part of its
- * memory (see regraph_pool_is_short()).
+ * Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool; REGRAPH_ERROR_POOL_SUSPENDED;
+ * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER
+ * the pool may be short of a part of its memory (see regraph_pool_is_short()).
  */
 regraph_error regraph_pool_compact(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -1887,10 +1854,9 @@ regraph_error regraph_pool_synchronize(const struct regraph_engine *engine,
  *
  * Threads: any; not while another thread captures into the same graph.
  *
- * Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the
- * capture can go on; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
- * REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM;
- * REGRAPH_ERROR_DRIVER.
+ * Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the capture can go on;
+ * REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED; REGRAPH_ERROR_UNKNOWN_POOL;
+ * REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_DRIVER.
  */
 regraph_error regraph_allocate(const struct regraph_engine *engine,
                                struct regraph_pool pool,
@@ -1899,11 +1865,10 @@ regraph_error regraph_allocate(const struct regraph_engine *engine,
                                struct regraph_block *block);
 
 /**
- * Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at
- * once, and it is not shared or moved while the capture's graph lives, even after the block is
- * freed. For memory that is registered with a communication library, exported, or used by a kernel
- * that keeps running. Outside captures it is the same as regraph_allocate(): keep the block for as
- * long as its memory must not be shared.
+ * Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at once, and it is not
+ * shared or moved while the capture's graph lives, even after the block is freed. For memory that is registered with a
+ * communication library, exported, or used by a kernel that keeps running. Outside captures it is the same as
+ * regraph_allocate(): keep the block for as long as its memory must not be shared.
  *
  * Threads and errors: as regraph_allocate().
  */
@@ -1914,9 +1879,8 @@ regraph_error regraph_allocate_fixed(const struct regraph_engine *engine,
                                      struct regraph_block *block);
 
 /**
- * Records that `stream` uses the block at some time before its free. The use must be ordered after
- * the allocation, by an event for instance. The stream that a block was allocated for needs no
- * record.
+ * Records that `stream` uses the block at some time before its free. The use must be ordered after the allocation, by
+ * an event for instance. The stream that a block was allocated for needs no record.
  *
  * Threads: any; not while another thread captures into the same graph.
  *
@@ -1933,8 +1897,7 @@ regraph_error regraph_record_stream(const struct regraph_engine *engine,
  *
  * Threads: any; not while another thread captures into the same graph.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, REGRAPH_ERROR_CAPTURE_INVALIDATED,
- * REGRAPH_ERROR_PER_THREAD_STREAM.
+ * Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM.
  */
 regraph_error regraph_record_use(const struct regraph_engine *engine,
                                  struct regraph_block_id block,
@@ -1968,18 +1931,16 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
  * Tells the engine that `stream` has begun to capture and that the capture uses `pool`. Call it
  * after cuStreamBeginCapture(). `capture` gets the capture's id.
  *
- * The first allocation on a stream that captures does the same. If the graph has conditional
- * nodes, the engine must know its capture, by this call or by an allocation, before the body of a
- * conditional node is captured into the same pool, and the capture must end after that of the
- * body. A capture that uses blocks of a pool without allocating from it should name that pool here
- * too.
+ * The first allocation on a stream that captures does the same. If the graph has conditional nodes, the engine must
+ * know its capture, by this call or by an allocation, before the body of a conditional node is captured into the same
+ * pool, and the capture must end after that of the body. A capture that uses blocks of a pool without allocating from
+ * it should name that pool here too.
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED,
- * REGRAPH_ERROR_CAPTURE_ENDED, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
- * REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate
- * (regraph_estimate_begin()).
+ * Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_CAPTURE_ENDED,
+ * REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for
+ * the pool of an estimate (regraph_estimate_begin()).
  */
 regraph_error regraph_begin_capture(const struct regraph_engine *engine,
                                     struct regraph_pool pool,
@@ -1991,11 +1952,10 @@ regraph_error regraph_begin_capture(const struct regraph_engine *engine,
  * `options` NULL memory is mapped as blocks are allocated, even if the settings ask for a plan.
  * Call it before the capture's first allocation.
  *
- * With a plan, blocks are not backed by memory until
- * regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
- * not launched, work outside the capture does not touch these blocks, and they are not registered
- * or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured writes to
- * them until then is not in the memory that they get.
+ * With a plan, blocks are not backed by memory until regraph_end_capture() or regraph_finish_stream_capture() has
+ * returned: until then the graph is not launched, work outside the capture does not touch these blocks, and they are
+ * not registered or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured
+ * writes to them until then is not in the memory that they get.
  *
  * Threads: the one that captures.
  *
@@ -2007,11 +1967,10 @@ regraph_error regraph_plan_capture(const struct regraph_engine *engine,
                                    const struct regraph_plan_options *options);
 
 /**
- * Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. Call it before
- * the capture's first allocation. A program that captures the same work again after
- * REGRAPH_ERROR_CAPTURE_AGAIN, and numbers its attempts from REGRAPH_ATTEMPT_FIRST on, needs the least
- * memory. Without the checker ("check:False"), and with another setting than "programmatic:auto",
- * the call has no effect.
+ * Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. Call it before the capture's
+ * first allocation. A program that captures the same work again after REGRAPH_ERROR_CAPTURE_AGAIN, and numbers its
+ * attempts from REGRAPH_ATTEMPT_FIRST on, needs the least memory. Without the checker ("check:False"), and with
+ * another setting than "programmatic:auto", the call has no effect.
  *
  * Threads: the one that captures.
  *
@@ -2022,11 +1981,10 @@ regraph_error regraph_set_attempt(const struct regraph_engine *engine,
                                   int32_t attempt);
 
 /**
- * Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
- * cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
- * look at the streams once more. All uses of the capture's blocks must be recorded before.
- * `report` may be NULL, but regraph_launch_executable() and regraph_release_graph() take the
- * report's graph id.
+ * Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before cuStreamEndCapture(), or
+ * the graph which that returned. The first is better: the engine can then look at the streams once more. All uses of
+ * the capture's blocks must be recorded before. `report` may be NULL, but regraph_launch_executable() and
+ * regraph_release_graph() take the report's graph id.
  *
  * With the setting "check" the checker verifies the capture against the finished graph. After
  * success, memory of blocks that the capture freed can be used by later captures into the same
@@ -2035,12 +1993,11 @@ regraph_error regraph_set_attempt(const struct regraph_engine *engine,
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK,
- * REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be
- * launched, and the capture is rolled back as by regraph_abandon_capture().
- * REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for
- * a capture of regraph_begin_stream_capture(), and for one that uses the pool of an estimate
- * (regraph_estimate_begin()): the capture stays under way.
+ * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with
+ * a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back as by
+ * regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+ * REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture(), and for one that uses the pool of an
+ * estimate (regraph_estimate_begin()): the capture stays under way.
  */
 regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
@@ -2048,12 +2005,11 @@ regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   struct regraph_capture_report *report);
 
 /**
- * The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
- * verdict, which regraph_capture_verdict() waits for. The checker judges a copy of the graph on a
- * thread of the library's; meanwhile the caller may end the capture with cuStreamEndCapture(),
- * instantiate the graph, and destroy it. The graph must not be launched before
- * regraph_capture_verdict() has accepted it. Later captures into the same pools may use the capture's
- * memory at once.
+ * The first of two steps that end a capture: as regraph_end_capture(), but without the checker's verdict, which
+ * regraph_capture_verdict() waits for. The checker judges a copy of the graph on a thread of the library's; meanwhile
+ * the caller may end the capture with cuStreamEndCapture(), instantiate the graph, and destroy it. The graph must not
+ * be launched before regraph_capture_verdict() has accepted it. Later captures into the same pools may use the
+ * capture's memory at once.
  *
  * The checker judges before this returns: captures of few nodes, captures whose memory is mapped at
  * their end, captures that are searched for late uses (regraph_config_set_find_late_uses()) and, unless
@@ -2083,10 +2039,9 @@ regraph_error regraph_capture_verdict(const struct regraph_engine *engine,
                                       struct regraph_capture_report *report);
 
 /**
- * Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and
- * whose verdict was not asked for. Blocks that the capture allocated and did not free stay live until
- * they are freed, and must not be used. A capture of regraph_begin_stream_capture() ends on its stream
- * too.
+ * Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and whose verdict
+ * was not asked for. Blocks that the capture allocated and did not free stay live until they are freed, and must not
+ * be used. A capture of regraph_begin_stream_capture() ends on its stream too.
  *
  * Threads: the one that captures.
  *
@@ -2227,9 +2182,8 @@ regraph_error regraph_show_stream_capture(const struct regraph_engine *engine,
                                           regraph_capture_id capture);
 
 /**
- * Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the
- * same order with the engine's settings. Takes as long as a simulated device needs for the captures. `needs`
- * may be NULL.
+ * Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the same order
+ * with the engine's settings. Takes as long as a simulated device needs for the captures. `needs` may be NULL.
  *
  * Threads: any.
  *
@@ -2252,9 +2206,8 @@ regraph_error regraph_estimate_end(const struct regraph_engine *engine,
  *
  * Threads: any; the capture then stays on the calling thread.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
- * REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The
- * stream does not capture then.
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
+ * REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
  */
 regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            struct regraph_pool pool,
@@ -2263,10 +2216,9 @@ regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            regraph_capture_id *capture);
 
 /**
- * Allocates a block of at least `bytes` from the pool of a capture of
- * regraph_begin_stream_capture(), as regraph_allocate() does, for a stream of the capture. For a
- * stream outside the capture regraph_allocate() returns a block that no graph uses; this call
- * refuses it.
+ * Allocates a block of at least `bytes` from the pool of a capture of regraph_begin_stream_capture(), as
+ * regraph_allocate() does, for a stream of the capture. For a stream outside the capture regraph_allocate() returns a
+ * block that no graph uses; this call refuses it.
  *
  * Threads: the one that captures.
  *
@@ -2293,17 +2245,15 @@ regraph_error regraph_capture_allocate_fixed(const struct regraph_engine *engine
                                              struct regraph_block *block);
 
 /**
- * Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,
- * with the same pool and mode, for the same work. From the requests of the first capture the
- * library plans the addresses of the second capture's blocks, close to the least memory. Devices
- * without virtual memory management have no other way to that. `capture` holds the first capture's
- * id and gets the second one's.
+ * Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream, with the same pool
+ * and mode, for the same work. From the requests of the first capture the library plans the addresses of the second
+ * capture's blocks, close to the least memory. Devices without virtual memory management have no other way to that.
+ * `capture` holds the first capture's id and gets the second one's.
  *
- * Capture the work, free all blocks that the capture allocated, make this call, and capture the
- * work again. A block of the first capture that was not freed stays allocated, and its memory is
- * not shared. From the first request on that differs from the first capture's, the plan is not
- * followed: the report has the numbers (layout_blocks, layout_followed). Memory that the pool
- * holds and does not use goes back to the driver.
+ * Capture the work, free all blocks that the capture allocated, make this call, and capture the work again. A block of
+ * the first capture that was not freed stays allocated, and its memory is not shared. From the first request on that
+ * differs from the first capture's, the plan is not followed: the report has the numbers (layout_blocks,
+ * layout_followed). Memory that the pool holds and does not use goes back to the driver.
  *
  * Takes up to some seconds where the capture has many blocks, more with plan_search.
  *
@@ -2335,30 +2285,27 @@ regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
                                             struct regraph_capture_report *report);
 
 /**
- * Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The
- * launch waits for every earlier launch of a graph of the same pools, on any stream: graphs of one
- * pool share memory and must not run at the same time. Costs one event record, and one wait if the
- * stream is not that of the pool's last launch.
+ * Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The launch waits for every
+ * earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory and must not run at the
+ * same time. Costs one event record, and one wait if the stream is not that of the pool's last launch.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
- * regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
- * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
- * REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
- * regraph_pool_keep_executables()): nothing was launched then.
- * REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture();
+ * REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM;
+ * REGRAPH_ERROR_BLOCKS_LENT and REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
+ * regraph_pool_keep_executables()): nothing was launched then. REGRAPH_ERROR_DRIVER: the launch failed, or no event
+ * could be recorded after it.
  */
 regraph_error regraph_launch_graph(const struct regraph_engine *engine,
                                    struct regraph_graph_id graph,
                                    regraph_stream stream);
 
 /**
- * Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
- * regraph_end_capture(), on a stream that does not capture. Like regraph_launch_graph(), the launch
- * waits for every earlier launch of a graph of the same pools, on any stream. The library does not
- * see other launches (cuGraphLaunch()): the caller must keep those from running at the same time as
- * other graphs of the same pools.
+ * Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of regraph_end_capture(), on
+ * a stream that does not capture. Like regraph_launch_graph(), the launch waits for every earlier launch of a graph of
+ * the same pools, on any stream. The library does not see other launches (cuGraphLaunch()): the caller must keep those
+ * from running at the same time as other graphs of the same pools.
  *
  * Threads: any.
  *
@@ -2379,8 +2326,7 @@ regraph_error regraph_launch_executable(const struct regraph_engine *engine,
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
- * regraph_end_capture().
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture().
  */
 regraph_error regraph_graph_get_handles(const struct regraph_engine *engine,
                                         struct regraph_graph_id graph,
@@ -2442,18 +2388,15 @@ regraph_error regraph_graph_foreseen_bytes(const struct regraph_engine *engine,
                                            uint64_t *bytes);
 
 /**
- * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds
- * no edges to the graph. The first call takes some milliseconds, or about a second for 100,000
- * blocks.
+ * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no edges to the
+ * graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
  *
- * Until the graph is released the library keeps its capture's journal for this, some 50 to 100
- * bytes of host memory for each node and block; regraph_graph_forget_journal() gives the journal
- * up.
+ * Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes of host memory
+ * for each node and block; regraph_graph_forget_journal() gives the journal up.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal
- * or it was forgotten.
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it was forgotten.
  */
 regraph_error regraph_graph_minimum_bytes(const struct regraph_engine *engine,
                                           struct regraph_graph_id graph,
@@ -2470,11 +2413,10 @@ regraph_error regraph_graph_forget_journal(const struct regraph_engine *engine,
                                            struct regraph_graph_id graph);
 
 /**
- * Releases a graph. Does not wait: if launches by the library are running, the graph keeps its
- * memory until a later launch, capture, synchronization or destruction of its pools finds that
- * they have completed. A graph of regraph_finish_stream_capture() is destroyed then. The
- * executables of a graph of regraph_end_capture() belong to the caller: launches that the library
- * did not make must have completed before this call, and none may follow.
+ * Releases a graph. Does not wait: if launches by the library are running, the graph keeps its memory until a later
+ * launch, capture, synchronization or destruction of its pools finds that they have completed. A graph of
+ * regraph_finish_stream_capture() is destroyed then. The executables of a graph of regraph_end_capture() belong to the
+ * caller: launches that the library did not make must have completed before this call, and none may follow.
  *
  * Threads: any.
  *
@@ -2753,8 +2695,7 @@ regraph_error regraph_regions_free_host(const struct regraph_engine *engine,
                                         uint64_t *bytes);
 
 /**
- * Lists the regions that have pools. `regions` gets a list to be destroyed with
- * regraph_region_list_destroy().
+ * Lists the regions that have pools. `regions` gets a list to be destroyed with regraph_region_list_destroy().
  *
  * Threads: any.
  *
@@ -2771,8 +2712,7 @@ regraph_error regraph_regions_report(const struct regraph_engine *engine,
 size_t regraph_region_list_count(const struct regraph_region_list *regions);
 
 /**
- * One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
- * beyond the end.
+ * One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
  *
  * Threads: any.
  */
@@ -2787,9 +2727,8 @@ const struct regraph_region *regraph_region_list_get(const struct regraph_region
 void regraph_region_list_destroy(struct regraph_region_list *regions);
 
 /**
- * Lists every free range of a pool, in order of addresses, with whether `stream` can take it now,
- * and if not, why not. `explanation` gets a list to be destroyed with
- * regraph_explanation_destroy().
+ * Lists every free range of a pool, in order of addresses, with whether `stream` can take it now, and if not, why not.
+ * `explanation` gets a list to be destroyed with regraph_explanation_destroy().
  *
  * Threads: any; not while another thread captures into the same graph.
  *
@@ -2892,8 +2831,7 @@ regraph_error regraph_get_pools(const struct regraph_engine *engine,
 size_t regraph_pool_list_count(const struct regraph_pool_list *pools);
 
 /**
- * One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond
- * the end.
+ * One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
  *
  * Threads: any.
  */
@@ -2918,15 +2856,14 @@ void regraph_pool_list_destroy(struct regraph_pool_list *pools);
 regraph_error regraph_set_memory_limit(const struct regraph_engine *engine, uint64_t bytes);
 
 /**
- * Sets the most memory that all pools together may hold, as a share of the device's memory from 0
- * to 1.
+ * Sets the most memory that all pools together may hold, as a share of the device's memory from 0 to 1.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of
- * the device's memory.
+ * Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of the device's memory.
  */
-regraph_error regraph_set_memory_fraction(const struct regraph_engine *engine, double fraction);
+regraph_error regraph_set_memory_fraction(const struct regraph_engine *engine,
+                                          double fraction);
 
 /**
  * The most memory that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
@@ -2962,8 +2899,7 @@ regraph_error regraph_trim(const struct regraph_engine *engine,
                            struct regraph_emptied *emptied);
 
 /**
- * Lists every block that has not been freed. `leaks` gets a list to be destroyed with
- * regraph_leak_list_destroy().
+ * Lists every block that has not been freed. `leaks` gets a list to be destroyed with regraph_leak_list_destroy().
  *
  * Threads: any.
  *
@@ -2980,8 +2916,7 @@ regraph_error regraph_get_leaks(const struct regraph_engine *engine,
 size_t regraph_leak_list_count(const struct regraph_leak_list *leaks);
 
 /**
- * One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an
- * index beyond the end.
+ * One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
  *
  * Threads: any.
  */
@@ -3011,15 +2946,15 @@ regraph_error regraph_observe_out_of_memory(const struct regraph_engine *engine,
                                             void *user_data);
 
 /**
- * Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed
- * block waits for, and the history if one is recorded. `path` is a file name in UTF-8; a file that
- * is there is replaced.
+ * Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed block waits for, and
+ * the history if one is recorded. `path` is a file name in UTF-8; a file that is there is replaced.
  *
  * Threads: any. Other calls on the engine wait while the snapshot is taken.
  *
  * Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
  */
-regraph_error regraph_write_snapshot_json(const struct regraph_engine *engine, const char *path);
+regraph_error regraph_write_snapshot_json(const struct regraph_engine *engine,
+                                          const char *path);
 
 /**
  * Writes a snapshot as a pickle, which pytorch.org/memory_viz opens.
@@ -3061,9 +2996,8 @@ regraph_error regraph_record_history(const struct regraph_engine *engine, size_t
  *
  * Threads: any, as for every regraph_sim call.
  *
- * Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device;
- * REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its
- * code in regraph_last_driver_code().
+ * Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device; REGRAPH_ERROR_NULL;
+ * REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its code in regraph_last_driver_code().
  */
 regraph_error regraph_sim_create_stream(const struct regraph_engine *engine,
                                         regraph_stream *stream);
@@ -3111,9 +3045,8 @@ regraph_error regraph_sim_invalidate_capture(const struct regraph_engine *engine
                                              regraph_stream stream);
 
 /**
- * Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined
- * it has been waited for, directly or not, by this one. `graph` is to be destroyed with
- * regraph_sim_destroy_graph().
+ * Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined it has been waited
+ * for, directly or not, by this one. `graph` is to be destroyed with regraph_sim_destroy_graph().
  */
 regraph_error regraph_sim_end_capture(const struct regraph_engine *engine,
                                       regraph_stream stream,
@@ -3164,11 +3097,11 @@ regraph_error regraph_sim_synchronize(const struct regraph_engine *engine);
 regraph_error regraph_sim_used_bytes(const struct regraph_engine *engine, uint64_t *bytes);
 
 /**
- * Makes a later call of the engine to the simulated driver fail, without effect and with the code
- * 800: the next one for 0, the one after it for 1, and so on. For tests of how a host handles
- * that.
+ * Makes a later call of the engine to the simulated driver fail, without effect and with the code 800: the next one
+ * for 0, the one after it for 1, and so on. For tests of how a host handles that.
  */
-regraph_error regraph_sim_fail_driver_call(const struct regraph_engine *engine, uint64_t skip);
+regraph_error regraph_sim_fail_driver_call(const struct regraph_engine *engine,
+                                           uint64_t skip);
 
 /**
  * Panics inside the library, as a bug would, and returns REGRAPH_ERROR_PANIC. For tests of how a

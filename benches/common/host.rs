@@ -142,8 +142,7 @@ impl Host {
         time
     }
 
-    /// Joins all streams and says what a judge of the capture is given: the journal,
-    /// the driver and the graph.
+    /// Joins all streams and says what a judge of the capture is given: the journal, the driver and the graph.
     pub fn record(&mut self) -> (Journal, Arc<SimDriver>, GraphHandle) {
         self.join();
         let journal = self.engine.host().journal(self.capture).expect(FINE);

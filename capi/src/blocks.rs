@@ -1,5 +1,4 @@
-//! Blocks. These are the calls that must be fast: nothing here allocates host memory or formats
-//! text on success.
+//! Blocks. These are the calls that must be fast: nothing here allocates host memory or formats text on success.
 
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
@@ -17,10 +16,9 @@ use crate::handles::{
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
-/// Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the
-/// capture can go on; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
-/// REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM;
-/// REGRAPH_ERROR_DRIVER.
+/// Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the capture can go on;
+/// REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED; REGRAPH_ERROR_UNKNOWN_POOL;
+/// REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_DRIVER.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_allocate(
     engine: *const regraph_engine,
@@ -32,11 +30,10 @@ pub unsafe extern "C" fn regraph_allocate(
     call!(engine, block = engine.allocate(pool.into(), bytes, named(stream))?.into())
 }
 
-/// Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at
-/// once, and it is not shared or moved while the capture's graph lives, even after the block is
-/// freed. For memory that is registered with a communication library, exported, or used by a kernel
-/// that keeps running. Outside captures it is the same as regraph_allocate(): keep the block for as
-/// long as its memory must not be shared.
+/// Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at once, and it is not
+/// shared or moved while the capture's graph lives, even after the block is freed. For memory that is registered with a
+/// communication library, exported, or used by a kernel that keeps running. Outside captures it is the same as
+/// regraph_allocate(): keep the block for as long as its memory must not be shared.
 ///
 /// Threads and errors: as regraph_allocate().
 #[no_mangle]
@@ -50,9 +47,8 @@ pub unsafe extern "C" fn regraph_allocate_fixed(
     call!(engine, block = engine.allocate_fixed(pool.into(), bytes, named(stream))?.into())
 }
 
-/// Records that `stream` uses the block at some time before its free. The use must be ordered after
-/// the allocation, by an event for instance. The stream that a block was allocated for needs no
-/// record.
+/// Records that `stream` uses the block at some time before its free. The use must be ordered after the allocation, by
+/// an event for instance. The stream that a block was allocated for needs no record.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
@@ -72,8 +68,7 @@ pub unsafe extern "C" fn regraph_record_stream(
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, REGRAPH_ERROR_CAPTURE_INVALIDATED,
-/// REGRAPH_ERROR_PER_THREAD_STREAM.
+/// Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_record_use(
     engine: *const regraph_engine,

@@ -34,13 +34,11 @@ pub struct regraph_capture_report {
     pub late_uses: u64,
     /// Whether the checker verified the capture.
     pub verified: bool,
-    /// The memory that was mapped at the capture's end, in bytes; zero without a plan
-    /// (regraph_plan_capture()).
+    /// The memory that was mapped at the capture's end, in bytes; zero without a plan (regraph_plan_capture()).
     pub planned_bytes: u64,
     /// The part of planned_bytes that is new: the rest is shared with other graphs of the pool.
     pub planned_new_bytes: u64,
-    /// The least memory that these blocks need by themselves, in bytes: whole units of the device's
-    /// granularity.
+    /// The least memory that these blocks need by themselves, in bytes: whole units of the device's granularity.
     pub planned_minimum_bytes: u64,
     /// How many mappings that memory has: a piece may be mapped at several addresses.
     pub mappings: u64,
@@ -114,18 +112,16 @@ impl From<CaptureReport> for regraph_capture_report {
 /// Tells the engine that `stream` has begun to capture and that the capture uses `pool`. Call it
 /// after cuStreamBeginCapture(). `capture` gets the capture's id.
 ///
-/// The first allocation on a stream that captures does the same. If the graph has conditional
-/// nodes, the engine must know its capture, by this call or by an allocation, before the body of a
-/// conditional node is captured into the same pool, and the capture must end after that of the
-/// body. A capture that uses blocks of a pool without allocating from it should name that pool here
-/// too.
+/// The first allocation on a stream that captures does the same. If the graph has conditional nodes, the engine must
+/// know its capture, by this call or by an allocation, before the body of a conditional node is captured into the same
+/// pool, and the capture must end after that of the body. A capture that uses blocks of a pool without allocating from
+/// it should name that pool here too.
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED,
-/// REGRAPH_ERROR_CAPTURE_ENDED, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
-/// REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate
-/// (regraph_estimate_begin()).
+/// Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_CAPTURE_ENDED,
+/// REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for
+/// the pool of an estimate (regraph_estimate_begin()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_capture(
     engine: *const regraph_engine,
@@ -140,11 +136,10 @@ pub unsafe extern "C" fn regraph_begin_capture(
 /// `options` NULL memory is mapped as blocks are allocated, even if the settings ask for a plan.
 /// Call it before the capture's first allocation.
 ///
-/// With a plan, blocks are not backed by memory until
-/// regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
-/// not launched, work outside the capture does not touch these blocks, and they are not registered
-/// or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured writes to
-/// them until then is not in the memory that they get.
+/// With a plan, blocks are not backed by memory until regraph_end_capture() or regraph_finish_stream_capture() has
+/// returned: until then the graph is not launched, work outside the capture does not touch these blocks, and they are
+/// not registered or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured
+/// writes to them until then is not in the memory that they get.
 ///
 /// Threads: the one that captures.
 ///
@@ -180,11 +175,10 @@ fn attempt_of(number: i32) -> Fallible<Attempt> {
     }
 }
 
-/// Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. Call it before
-/// the capture's first allocation. A program that captures the same work again after
-/// REGRAPH_ERROR_CAPTURE_AGAIN, and numbers its attempts from REGRAPH_ATTEMPT_FIRST on, needs the least
-/// memory. Without the checker ("check:False"), and with another setting than "programmatic:auto",
-/// the call has no effect.
+/// Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. Call it before the capture's
+/// first allocation. A program that captures the same work again after REGRAPH_ERROR_CAPTURE_AGAIN, and numbers its
+/// attempts from REGRAPH_ATTEMPT_FIRST on, needs the least memory. Without the checker ("check:False"), and with
+/// another setting than "programmatic:auto", the call has no effect.
 ///
 /// Threads: the one that captures.
 ///
@@ -198,11 +192,10 @@ pub unsafe extern "C" fn regraph_set_attempt(
     call!(engine, engine.set_attempt(numbered(capture), attempt_of(attempt)?)?)
 }
 
-/// Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
-/// cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
-/// look at the streams once more. All uses of the capture's blocks must be recorded before.
-/// `report` may be NULL, but regraph_launch_executable() and regraph_release_graph() take the
-/// report's graph id.
+/// Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before cuStreamEndCapture(), or
+/// the graph which that returned. The first is better: the engine can then look at the streams once more. All uses of
+/// the capture's blocks must be recorded before. `report` may be NULL, but regraph_launch_executable() and
+/// regraph_release_graph() take the report's graph id.
 ///
 /// With the setting "check" the checker verifies the capture against the finished graph. After
 /// success, memory of blocks that the capture freed can be used by later captures into the same
@@ -211,12 +204,11 @@ pub unsafe extern "C" fn regraph_set_attempt(
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK,
-/// REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be
-/// launched, and the capture is rolled back as by regraph_abandon_capture().
-/// REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for
-/// a capture of regraph_begin_stream_capture(), and for one that uses the pool of an estimate
-/// (regraph_estimate_begin()): the capture stays under way.
+/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with
+/// a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back as by
+/// regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+/// REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture(), and for one that uses the pool of an
+/// estimate (regraph_estimate_begin()): the capture stays under way.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_end_capture(
     engine: *const regraph_engine,
@@ -227,12 +219,11 @@ pub unsafe extern "C" fn regraph_end_capture(
     call!(engine, Some(report) = engine.end_capture(numbered(capture), handle(graph))?.into())
 }
 
-/// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
-/// verdict, which regraph_capture_verdict() waits for. The checker judges a copy of the graph on a
-/// thread of the library's; meanwhile the caller may end the capture with cuStreamEndCapture(),
-/// instantiate the graph, and destroy it. The graph must not be launched before
-/// regraph_capture_verdict() has accepted it. Later captures into the same pools may use the capture's
-/// memory at once.
+/// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's verdict, which
+/// regraph_capture_verdict() waits for. The checker judges a copy of the graph on a thread of the library's; meanwhile
+/// the caller may end the capture with cuStreamEndCapture(), instantiate the graph, and destroy it. The graph must not
+/// be launched before regraph_capture_verdict() has accepted it. Later captures into the same pools may use the
+/// capture's memory at once.
 ///
 /// The checker judges before this returns: captures of few nodes, captures whose memory is mapped at
 /// their end, captures that are searched for late uses (regraph_config_set_find_late_uses()) and, unless
@@ -268,10 +259,9 @@ pub unsafe extern "C" fn regraph_capture_verdict(
     call!(engine, Some(report) = engine.verdict(numbered(capture))?.into())
 }
 
-/// Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and
-/// whose verdict was not asked for. Blocks that the capture allocated and did not free stay live until
-/// they are freed, and must not be used. A capture of regraph_begin_stream_capture() ends on its stream
-/// too.
+/// Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and whose verdict
+/// was not asked for. Blocks that the capture allocated and did not free stay live until they are freed, and must not
+/// be used. A capture of regraph_begin_stream_capture() ends on its stream too.
 ///
 /// Threads: the one that captures.
 ///

@@ -40,8 +40,7 @@ macro_rules! choose {
     };
 }
 
-/// Creates a config with every option at its default. To be destroyed with
-/// regraph_config_destroy().
+/// Creates a config with every option at its default. To be destroyed with regraph_config_destroy().
 ///
 /// Threads: any.
 ///
@@ -109,9 +108,8 @@ pub unsafe extern "C" fn regraph_config_set_find_late_uses(
     choose!(config, config.find_late_uses(find))
 }
 
-/// Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs
-/// regraph_config_set_find_late_uses(). Default: no, since a parameter may look like an address and
-/// be none.
+/// Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs regraph_config_set_find_late_uses().
+/// Default: no, since a parameter may look like an address and be none.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]
@@ -122,8 +120,7 @@ pub unsafe extern "C" fn regraph_config_set_refuse_late_uses(
     choose!(config, config.refuse_late_uses(refuse))
 }
 
-/// Whether a message names blocks that were never freed when the engine is destroyed.
-/// Default: yes.
+/// Whether a message names blocks that were never freed when the engine is destroyed. Default: yes.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]

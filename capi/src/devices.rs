@@ -62,8 +62,7 @@ pub unsafe extern "C" fn regraph_device_list_count(devices: *const regraph_devic
     count!(devices)
 }
 
-/// One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
-/// beyond the end.
+/// One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]

@@ -111,16 +111,14 @@ impl regraph_engine {
     }
 }
 
-/// Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
-/// here, not when the library is loaded. `config` is copied; NULL means the default. To be
-/// destroyed with regraph_engine_destroy().
+/// Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened here, not when the
+/// library is loaded. `config` is copied; NULL means the default. To be destroyed with regraph_engine_destroy().
 ///
 /// Threads: any. No call changes the calling thread's current context, but that a thread without one
 /// has the device's primary context after this call.
 ///
-/// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a
-/// device that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built
-/// without CUDA; REGRAPH_ERROR_NULL.
+/// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a device that does not
+/// exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built without CUDA; REGRAPH_ERROR_NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_engine_create_cuda(
     ordinal: u32,
@@ -145,9 +143,8 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
 }
 
 /// Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB and 128 TiB at most, and a
-/// granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim
-/// stand for the CUDA driver's. `config` is copied; NULL means the default. To be destroyed with
-/// regraph_engine_destroy().
+/// granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim stand for the CUDA
+/// driver's. `config` is copied; NULL means the default. To be destroyed with regraph_engine_destroy().
 ///
 /// Threads: any.
 ///

@@ -4,9 +4,8 @@ use std::ffi::{c_char, CStr};
 
 use crate::failure;
 
-/// The result of a call. Every call that can fail returns one; regraph_last_error_message() says
-/// more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
-/// written nothing through its pointers.
+/// The result of a call. Every call that can fail returns one; regraph_last_error_message() says more. Unless its
+/// documentation says otherwise, a call that fails has changed nothing, and has written nothing through its pointers.
 ///
 /// The numbers are stable. Later versions may add codes: treat an unknown one as a failure.
 #[repr(i32)]
@@ -20,12 +19,10 @@ pub enum regraph_error {
     REGRAPH_ERROR_INVALID_TEXT = 2,
     /// A number is out of its bounds.
     REGRAPH_ERROR_INVALID_ARGUMENT = 3,
-    /// Settings, in a text or an environment variable, are not valid. The message says where, and
-    /// what is allowed.
+    /// Settings, in a text or an environment variable, are not valid. The message says where, and what is allowed.
     REGRAPH_ERROR_SETTINGS = 4,
-    /// The call panicked inside the library, which is a bug in the library. The call may have done
-    /// a part of its work; an engine whose state may be wrong then refuses all calls
-    /// (REGRAPH_ERROR_POISONED).
+    /// The call panicked inside the library, which is a bug in the library. The call may have done a part of its work;
+    /// an engine whose state may be wrong then refuses all calls (REGRAPH_ERROR_POISONED).
     REGRAPH_ERROR_PANIC = 5,
     /// The library was built without this feature.
     REGRAPH_ERROR_NOT_SUPPORTED = 6,
@@ -56,8 +53,7 @@ pub enum regraph_error {
     REGRAPH_ERROR_UNKNOWN_POOL = 33,
     /// The capture is not under way in this engine.
     REGRAPH_ERROR_UNKNOWN_CAPTURE = 34,
-    /// The capture was ended or abandoned in the engine, and its stream still captures: end the
-    /// stream's capture first.
+    /// The capture was ended or abandoned in the engine, and its stream still captures: end the stream's capture first.
     REGRAPH_ERROR_CAPTURE_ENDED = 35,
     /// The graph is not one of this engine: it was released, or belongs to another engine.
     REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
@@ -86,17 +82,14 @@ pub enum regraph_error {
     REGRAPH_ERROR_POISONED = 47,
     /// The checker refuses the capture. It is rolled back; its graph must not be launched.
     REGRAPH_ERROR_REFUSED = 48,
-    /// The capture uses a block later than was recorded, and
-    /// regraph_config_set_refuse_late_uses() is set. It is rolled back; its graph must not be
-    /// launched.
+    /// The capture uses a block later than was recorded, and regraph_config_set_refuse_late_uses() is set. It is rolled
+    /// back; its graph must not be launched.
     REGRAPH_ERROR_LATE_USE = 49,
     /// The capture cannot have a plan: the device cannot map memory at its end.
     REGRAPH_ERROR_CANNOT_PLAN = 50,
-    /// At its end the capture needs more memory than there is. It is rolled back; its graph must
-    /// not be launched.
+    /// At its end the capture needs more memory than there is. It is rolled back; its graph must not be launched.
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
-    /// The capture was ended without its graph, so its blocks are not backed by memory. The graph
-    /// must not be launched.
+    /// The capture was ended without its graph, so its blocks are not backed by memory. The graph must not be launched.
     REGRAPH_ERROR_UNPLANNED = 52,
     /// The stream is capturing, and the call needs one that is not.
     REGRAPH_ERROR_CAPTURING = 53,
@@ -107,8 +100,7 @@ pub enum regraph_error {
     /// The caller ended the graph's capture with regraph_end_capture(), so its executables are the
     /// caller's: see regraph_launch_executable().
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
-    /// Live blocks of the pool belong to no graph: free them, or see
-    /// regraph_pool_suspend_discarding().
+    /// Live blocks of the pool belong to no graph: free them, or see regraph_pool_suspend_discarding().
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
     /// As REGRAPH_ERROR_REFUSED, but only because a kernel was launched programmatically: capture the
     /// same work again (see regraph_set_attempt()).
@@ -130,8 +122,7 @@ pub enum regraph_error {
     REGRAPH_ERROR_DEVICE_CAPTURES = 63,
     /// A graph of the pool may be running: see regraph_regions_sleep().
     REGRAPH_ERROR_POOL_RUNS = 64,
-    /// The host has no page-locked memory left for what a region holds: see
-    /// regraph_regions_set_backup().
+    /// The host has no page-locked memory left for what a region holds: see regraph_regions_set_backup().
     REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
     /// The graph was not launched: its executable does not fit into the pool's budget for executables, beside
     /// what is pinned (see regraph_pool_keep_executables()).
@@ -184,8 +175,7 @@ names! {
     REGRAPH_ERROR_OTHER
 }
 
-/// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The
-/// text is never freed.
+/// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The text is never freed.
 ///
 /// Threads: any.
 #[no_mangle]

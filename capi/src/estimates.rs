@@ -71,9 +71,8 @@ pub unsafe extern "C" fn regraph_show_stream_capture(
     call!(engine, engine.show_stream_capture(numbered(capture))?)
 }
 
-/// Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the
-/// same order with the engine's settings. Takes as long as a simulated device needs for the captures. `needs`
-/// may be NULL.
+/// Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the same order
+/// with the engine's settings. Takes as long as a simulated device needs for the captures. `needs` may be NULL.
 ///
 /// Threads: any.
 ///

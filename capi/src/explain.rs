@@ -15,8 +15,7 @@ use crate::handles::{
 };
 use crate::rows::Rows;
 
-/// Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a
-/// reason, too.
+/// Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a reason, too.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum regraph_refusal {
@@ -29,8 +28,7 @@ pub enum regraph_refusal {
     REGRAPH_REFUSAL_OWN_STREAM_ONLY = 2,
     /// `stream`, which is not in the block's capture, used the block.
     REGRAPH_REFUSAL_OUTSIDE_STREAM = 3,
-    /// `stream` was set back while it used the block, or continued after an edge that proves
-    /// nothing.
+    /// `stream` was set back while it used the block, or continued after an edge that proves nothing.
     REGRAPH_REFUSAL_UNTRUSTED = 4,
     /// `capture` began later in the same pool and is under way.
     REGRAPH_REFUSAL_NESTED_CAPTURE = 5,
@@ -49,9 +47,8 @@ pub enum regraph_refusal {
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
     /// The range's pool is suspended: no memory lies behind its addresses.
     REGRAPH_REFUSAL_SUSPENDED = 12,
-    /// The node `marker` must have completed first. It precedes the stream's next work, but that may
-    /// be launched programmatically and start before the node has completed. `stream` is the stream of
-    /// the block that lay there.
+    /// The node `marker` must have completed first. It precedes the stream's next work, but that may be launched
+    /// programmatically and start before the node has completed. `stream` is the stream of the block that lay there.
     REGRAPH_REFUSAL_EARLY_LAUNCH = 13,
     /// Another reason; `text` says which.
     REGRAPH_REFUSAL_OTHER = 99,
@@ -65,8 +62,7 @@ pub struct regraph_free_range {
     pub address: u64,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// The number, in messages and journals, of the last block that lay there; valid with
-    /// `has_block`.
+    /// The number, in messages and journals, of the last block that lay there; valid with `has_block`.
     pub block: u64,
     /// The node that must have completed first; NULL if the refusal names none.
     pub marker: regraph_node,
@@ -153,9 +149,8 @@ fn told(range: &FreeRange, text: *const c_char) -> regraph_free_range {
     }
 }
 
-/// Lists every free range of a pool, in order of addresses, with whether `stream` can take it now,
-/// and if not, why not. `explanation` gets a list to be destroyed with
-/// regraph_explanation_destroy().
+/// Lists every free range of a pool, in order of addresses, with whether `stream` can take it now, and if not, why not.
+/// `explanation` gets a list to be destroyed with regraph_explanation_destroy().
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///

@@ -41,9 +41,8 @@ fn capture_mode(mode: i32) -> Fallible<CaptureMode> {
 ///
 /// Threads: any; the capture then stays on the calling thread.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
-/// REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The
-/// stream does not capture then.
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
+/// REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_stream_capture(
     engine: *const regraph_engine,
@@ -61,10 +60,9 @@ pub unsafe extern "C" fn regraph_begin_stream_capture(
     )
 }
 
-/// Allocates a block of at least `bytes` from the pool of a capture of
-/// regraph_begin_stream_capture(), as regraph_allocate() does, for a stream of the capture. For a
-/// stream outside the capture regraph_allocate() returns a block that no graph uses; this call
-/// refuses it.
+/// Allocates a block of at least `bytes` from the pool of a capture of regraph_begin_stream_capture(), as
+/// regraph_allocate() does, for a stream of the capture. For a stream outside the capture regraph_allocate() returns a
+/// block that no graph uses; this call refuses it.
 ///
 /// Threads: the one that captures.
 ///
@@ -103,17 +101,15 @@ pub unsafe extern "C" fn regraph_capture_allocate_fixed(
     )
 }
 
-/// Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,
-/// with the same pool and mode, for the same work. From the requests of the first capture the
-/// library plans the addresses of the second capture's blocks, close to the least memory. Devices
-/// without virtual memory management have no other way to that. `capture` holds the first capture's
-/// id and gets the second one's.
+/// Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream, with the same pool
+/// and mode, for the same work. From the requests of the first capture the library plans the addresses of the second
+/// capture's blocks, close to the least memory. Devices without virtual memory management have no other way to that.
+/// `capture` holds the first capture's id and gets the second one's.
 ///
-/// Capture the work, free all blocks that the capture allocated, make this call, and capture the
-/// work again. A block of the first capture that was not freed stays allocated, and its memory is
-/// not shared. From the first request on that differs from the first capture's, the plan is not
-/// followed: the report has the numbers (layout_blocks, layout_followed). Memory that the pool
-/// holds and does not use goes back to the driver.
+/// Capture the work, free all blocks that the capture allocated, make this call, and capture the work again. A block of
+/// the first capture that was not freed stays allocated, and its memory is not shared. From the first request on that
+/// differs from the first capture's, the plan is not followed: the report has the numbers (layout_blocks,
+/// layout_followed). Memory that the pool holds and does not use goes back to the driver.
 ///
 /// Takes up to some seconds where the capture has many blocks, more with plan_search.
 ///
@@ -154,19 +150,17 @@ pub unsafe extern "C" fn regraph_finish_stream_capture(
     call!(engine, Some(report) = engine.finish_stream_capture(numbered(capture))?.into())
 }
 
-/// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The
-/// launch waits for every earlier launch of a graph of the same pools, on any stream: graphs of one
-/// pool share memory and must not run at the same time. Costs one event record, and one wait if the
-/// stream is not that of the pool's last launch.
+/// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The launch waits for every
+/// earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory and must not run at the
+/// same time. Costs one event record, and one wait if the stream is not that of the pool's last launch.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
-/// regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
-/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
-/// REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
-/// regraph_pool_keep_executables()): nothing was launched then.
-/// REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture();
+/// REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM;
+/// REGRAPH_ERROR_BLOCKS_LENT and REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
+/// regraph_pool_keep_executables()): nothing was launched then. REGRAPH_ERROR_DRIVER: the launch failed, or no event
+/// could be recorded after it.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_launch_graph(
     engine: *const regraph_engine,
@@ -177,11 +171,10 @@ pub unsafe extern "C" fn regraph_launch_graph(
     call!(engine, engine.of_library(graph, "launch_graph", |it| it.launch(named(stream)))?)
 }
 
-/// Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
-/// regraph_end_capture(), on a stream that does not capture. Like regraph_launch_graph(), the launch
-/// waits for every earlier launch of a graph of the same pools, on any stream. The library does not
-/// see other launches (cuGraphLaunch()): the caller must keep those from running at the same time as
-/// other graphs of the same pools.
+/// Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of regraph_end_capture(), on
+/// a stream that does not capture. Like regraph_launch_graph(), the launch waits for every earlier launch of a graph of
+/// the same pools, on any stream. The library does not see other launches (cuGraphLaunch()): the caller must keep those
+/// from running at the same time as other graphs of the same pools.
 ///
 /// Threads: any.
 ///
@@ -210,8 +203,7 @@ pub unsafe extern "C" fn regraph_launch_executable(
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
-/// regraph_end_capture().
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_graph_get_handles(
     engine: *const regraph_engine,
@@ -302,18 +294,15 @@ pub unsafe extern "C" fn regraph_graph_foreseen_bytes(
     call!(engine, bytes = engine.of_library(graph, "foreseen_bytes", |it| it.foreseen_bytes())?)
 }
 
-/// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds
-/// no edges to the graph. The first call takes some milliseconds, or about a second for 100,000
-/// blocks.
+/// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no edges to the
+/// graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
 ///
-/// Until the graph is released the library keeps its capture's journal for this, some 50 to 100
-/// bytes of host memory for each node and block; regraph_graph_forget_journal() gives the journal
-/// up.
+/// Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes of host memory
+/// for each node and block; regraph_graph_forget_journal() gives the journal up.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal
-/// or it was forgotten.
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it was forgotten.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_graph_minimum_bytes(
     engine: *const regraph_engine,
@@ -336,11 +325,10 @@ pub unsafe extern "C" fn regraph_graph_forget_journal(
     call!(engine, engine.forget_journal(graph.into())?)
 }
 
-/// Releases a graph. Does not wait: if launches by the library are running, the graph keeps its
-/// memory until a later launch, capture, synchronization or destruction of its pools finds that
-/// they have completed. A graph of regraph_finish_stream_capture() is destroyed then. The
-/// executables of a graph of regraph_end_capture() belong to the caller: launches that the library
-/// did not make must have completed before this call, and none may follow.
+/// Releases a graph. Does not wait: if launches by the library are running, the graph keeps its memory until a later
+/// launch, capture, synchronization or destruction of its pools finds that they have completed. A graph of
+/// regraph_finish_stream_capture() is destroyed then. The executables of a graph of regraph_end_capture() belong to the
+/// caller: launches that the library did not make must have completed before this call, and none may follow.
 ///
 /// Threads: any.
 ///

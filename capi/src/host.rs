@@ -210,8 +210,7 @@ impl<D: Transfer> Host<D> {
         Ok(made?.into_block())
     }
 
-    /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of
-    /// the first.
+    /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of the first.
     pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
         // What lies by a layout may have memory at once.
         self.must_not_be_shown(capture)?;

@@ -51,8 +51,7 @@ impl regraph_leak_list {
     }
 }
 
-/// Lists every block that has not been freed. `leaks` gets a list to be destroyed with
-/// regraph_leak_list_destroy().
+/// Lists every block that has not been freed. `leaks` gets a list to be destroyed with regraph_leak_list_destroy().
 ///
 /// Threads: any.
 ///
@@ -73,8 +72,7 @@ pub unsafe extern "C" fn regraph_leak_list_count(leaks: *const regraph_leak_list
     count!(leaks)
 }
 
-/// One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an
-/// index beyond the end.
+/// One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]

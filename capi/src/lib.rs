@@ -1,8 +1,7 @@
 //! The C interface of regraph: the calls behind `include/regraph.h`.
 //!
-//! The header is generated from these sources and carries their documentation; `cargo test`
-//! compares the two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes the
-//! header.
+//! The header is generated from these sources and carries their documentation; `cargo test` compares the two, and
+//! `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes the header.
 //!
 //! * `call`: what the bodies of calls have in common; `error`, `failure`, `arguments`: how calls fail, and pointers
 //!   that callers pass; `rows`: lists that callers read.
@@ -14,9 +13,8 @@
 //! * `sim`: the driver calls of a host, on the simulated device; `version`.
 //!
 //! # Safety
-//! One contract holds for every call, and the header's opening comment states it: a pointer is
-//! null, which is an error, or what the call's documentation says it is. The macros of `call` rely on it for whole
-//! bodies of calls.
+//! One contract holds for every call, and the header's opening comment states it: a pointer is null, which is an error,
+//! or what the call's documentation says it is. The macros of `call` rely on it for whole bodies of calls.
 #![allow(non_camel_case_types, reason = "the types have their C names")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, above")]
 

@@ -75,11 +75,10 @@ pub(crate) fn start() {
     }
 }
 
-/// Sends all messages of the library, of all engines of the process, to a callback: blocks that were never
-/// freed, uses later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback`
-/// sends them to standard error again, where they go until the first call. When this returns, no callback
-/// of an earlier call runs or will be called. Failures of calls are no messages: see
-/// regraph_last_error_message().
+/// Sends all messages of the library, of all engines of the process, to a callback: blocks that were never freed, uses
+/// later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback` sends them to
+/// standard error again, where they go until the first call. When this returns, no callback of an earlier call runs or
+/// will be called. Failures of calls are no messages: see regraph_last_error_message().
 ///
 /// Threads: any, but not from a callback.
 ///

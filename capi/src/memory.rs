@@ -39,13 +39,11 @@ pub unsafe extern "C" fn regraph_set_memory_limit(
     call!(engine, engine.set_memory_limit((bytes != REGRAPH_NO_LIMIT).then_some(bytes))?)
 }
 
-/// Sets the most memory that all pools together may hold, as a share of the device's memory from 0
-/// to 1.
+/// Sets the most memory that all pools together may hold, as a share of the device's memory from 0 to 1.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of
-/// the device's memory.
+/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of the device's memory.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_set_memory_fraction(
     engine: *const regraph_engine,

@@ -15,9 +15,8 @@ use crate::handles::{
     regraph_block, regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT,
 };
 
-/// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the
-/// first allocation. Graphs of one pool share memory and never run at once: give graphs that are to
-/// run at the same time pools of their own.
+/// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first allocation. Graphs
+/// of one pool share memory and never run at once: give graphs that are to run at the same time pools of their own.
 ///
 /// Threads: any.
 ///
@@ -201,8 +200,7 @@ impl From<ExecutableFigures> for regraph_executable_figures {
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST;
-/// REGRAPH_ERROR_DRIVER.
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_DRIVER.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_keep_executables(
     engine: *const regraph_engine,
@@ -264,22 +262,19 @@ pub unsafe extern "C" fn regraph_pool_get_executables(
     call!(engine, figures = engine.pool(pool.into(), "get_executables")?.executables().into())
 }
 
-/// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
-/// graphs, until regraph_pool_resume(). All contents are lost. Waits for the launches that
-/// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches
-/// are refused until the pool is resumed. `bytes` gets the bytes that were given back; it may be
-/// NULL.
+/// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs, until
+/// regraph_pool_resume(). All contents are lost. Waits for the launches that regraph_launch_graph() and
+/// regraph_launch_executable() made of the pool's graphs; such launches are refused until the pool is resumed. `bytes`
+/// gets the bytes that were given back; it may be NULL.
 ///
-/// Other work on the pool's memory must have completed, and none may be submitted before the pool
-/// is resumed: launches of its graphs by other calls, and work on its live blocks. The engine sees
-/// neither.
+/// Other work on the pool's memory must have completed, and none may be submitted before the pool is resumed: launches
+/// of its graphs by other calls, and work on its live blocks. The engine sees neither.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph;
-/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
-/// REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been given
-/// back, and another call continues with the rest.
+/// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph; REGRAPH_ERROR_POOL_BUSY;
+/// REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a
+/// part of the memory may have been given back, and another call continues with the rest.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_suspend(
     engine: *const regraph_engine,
@@ -326,11 +321,10 @@ pub unsafe extern "C" fn regraph_pool_resume(
     call!(engine, Some(bytes) = engine.pool(pool.into(), "resume_pool")?.resume()?)
 }
 
-/// Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives
-/// the rest back. Addresses and what live blocks hold stay; all other contents are lost, those of outputs
-/// that were freed included. Waits for the launches that regraph_launch_graph() and
-/// regraph_launch_executable() made of the pool's graphs. `bytes` gets the bytes that were given back;
-/// it may be NULL. See regraph_pool_get_excess_bytes().
+/// Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives the rest back.
+/// Addresses and what live blocks hold stay; all other contents are lost, those of outputs that were freed included.
+/// Waits for the launches that regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
+/// `bytes` gets the bytes that were given back; it may be NULL. See regraph_pool_get_excess_bytes().
 ///
 /// No launch of the pool's graphs by other calls may be running, or be submitted before the call
 /// returns: the engine does not see those. Work on live blocks may continue. Graphs whose captures were
@@ -338,10 +332,9 @@ pub unsafe extern "C" fn regraph_pool_resume(
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool;
-/// REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL;
-/// REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER the pool may be short of a part of its
-/// memory (see regraph_pool_is_short()).
+/// Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool; REGRAPH_ERROR_POOL_SUSPENDED;
+/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER
+/// the pool may be short of a part of its memory (see regraph_pool_is_short()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_compact(
     engine: *const regraph_engine,

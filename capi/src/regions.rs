@@ -359,8 +359,7 @@ impl regraph_region_list {
     }
 }
 
-/// Lists the regions that have pools. `regions` gets a list to be destroyed with
-/// regraph_region_list_destroy().
+/// Lists the regions that have pools. `regions` gets a list to be destroyed with regraph_region_list_destroy().
 ///
 /// Threads: any.
 ///
@@ -381,8 +380,7 @@ pub unsafe extern "C" fn regraph_region_list_count(regions: *const regraph_regio
     count!(regions)
 }
 
-/// One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
-/// beyond the end.
+/// One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]

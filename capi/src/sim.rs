@@ -15,9 +15,8 @@ use crate::handles::{
 ///
 /// Threads: any, as for every regraph_sim call.
 ///
-/// Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device;
-/// REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its
-/// code in regraph_last_driver_code().
+/// Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device; REGRAPH_ERROR_NULL;
+/// REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its code in regraph_last_driver_code().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_create_stream(
     engine: *const regraph_engine,
@@ -97,9 +96,8 @@ pub unsafe extern "C" fn regraph_sim_invalidate_capture(
     simulate!(engine as driver, driver.invalidate(named(stream))?)
 }
 
-/// Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined
-/// it has been waited for, directly or not, by this one. `graph` is to be destroyed with
-/// regraph_sim_destroy_graph().
+/// Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined it has been waited
+/// for, directly or not, by this one. `graph` is to be destroyed with regraph_sim_destroy_graph().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_end_capture(
     engine: *const regraph_engine,
@@ -174,9 +172,8 @@ pub unsafe extern "C" fn regraph_sim_used_bytes(
     simulate!(engine as driver, bytes = driver.used_bytes())
 }
 
-/// Makes a later call of the engine to the simulated driver fail, without effect and with the code
-/// 800: the next one for 0, the one after it for 1, and so on. For tests of how a host handles
-/// that.
+/// Makes a later call of the engine to the simulated driver fail, without effect and with the code 800: the next one
+/// for 0, the one after it for 1, and so on. For tests of how a host handles that.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_fail_driver_call(
     engine: *const regraph_engine,

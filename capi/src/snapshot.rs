@@ -20,9 +20,8 @@ pub(crate) fn write_file(
     written.map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-/// Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed
-/// block waits for, and the history if one is recorded. `path` is a file name in UTF-8; a file that
-/// is there is replaced.
+/// Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed block waits for, and
+/// the history if one is recorded. `path` is a file name in UTF-8; a file that is there is replaced.
 ///
 /// Threads: any. Other calls on the engine wait while the snapshot is taken.
 ///

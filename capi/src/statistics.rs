@@ -50,8 +50,7 @@ pub struct regraph_figures {
     pub segment: regraph_figure,
     /// Their bytes.
     pub reserved_bytes: regraph_figure,
-    /// Bytes of suspended pools that were given back to the driver and that the pools need again
-    /// when they are resumed.
+    /// Bytes of suspended pools that were given back to the driver and that the pools need again when they are resumed.
     pub suspended_bytes: regraph_figure,
     /// Zero. Later versions may give these names.
     pub unused: [regraph_figure; 6],
@@ -85,9 +84,8 @@ pub struct regraph_counts {
     pub unused: [u64; 6],
 }
 
-/// The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes =
-/// active_bytes + inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no
-/// stream can take yet.
+/// The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes +
+/// inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no stream can take yet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_statistics {
@@ -254,8 +252,7 @@ pub unsafe extern "C" fn regraph_pool_list_count(pools: *const regraph_pool_list
     count!(pools)
 }
 
-/// One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond
-/// the end.
+/// One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]

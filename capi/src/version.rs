@@ -17,9 +17,8 @@ const TEXT: &CStr =
         Err(_) => panic!("a version has no nul"),
     };
 
-/// The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library
-/// fits a header if major and minor versions are the same; from then on if the major version is the
-/// same and the library is not older.
+/// The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library fits a header if major
+/// and minor versions are the same; from then on if the major version is the same and the library is not older.
 ///
 /// Threads: any.
 #[no_mangle]

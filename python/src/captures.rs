@@ -125,8 +125,7 @@ fn notice_ends(py: Python<'_>) {
     py.detach(|| allocator().map(|allocator| allocator.notice_ends()).unwrap_or_default());
 }
 
-/// Tells that a capture has ended and its graph is in use from now on; waits for the verdict and raises
-/// `Refused`.
+/// Tells that a capture has ended and its graph is in use from now on; waits for the verdict and raises `Refused`.
 #[pyfunction]
 fn capture_ended(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     hooks::take_begun();

@@ -1,5 +1,4 @@
-//! Checkpoints of pools, as the allocator class in `regraph/torch/cxx` asks for them for PyTorch's CUDA graph
-//! trees.
+//! Checkpoints of pools, as the allocator class in `regraph/torch/cxx` asks for them for PyTorch's CUDA graph trees.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};

@@ -114,8 +114,7 @@ fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     })
 }
 
-/// Keeps the latest events, at most so many, with the Python stacks of allocations; 0 forgets them
-/// and keeps none.
+/// Keeps the latest events, at most so many, with the Python stacks of allocations; 0 forgets them and keeps none.
 #[pyfunction]
 fn record_history(py: Python<'_>, entries: usize) -> PyResult<()> {
     py.detach(|| {

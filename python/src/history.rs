@@ -254,8 +254,7 @@ struct SettingsRow {
     expandable: bool,
 }
 
-/// Is shown a snapshot: each segment with its blocks behind it, then what happened on each device, in
-/// order. May throw.
+/// Is shown a snapshot: each segment with its blocks behind it, then what happened on each device, in order. May throw.
 #[repr(C)]
 pub(crate) struct Visitor {
     segment: extern "C-unwind" fn(*mut c_void, *const SegmentRow),

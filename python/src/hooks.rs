@@ -29,8 +29,7 @@ pub struct PoolId {
 }
 
 thread_local! {
-    /// The device and number of the route that the thread has begun for a capture that has not been
-    /// announced yet.
+    /// The device and number of the route that the thread has begun for a capture that has not been announced yet.
     static BEGUN: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
 }
 

@@ -48,8 +48,7 @@ pub(crate) fn path() -> Option<String> {
     Some(path.to_string_lossy().into_owned())
 }
 
-/// Whether a class of allocators is of the kind that the loaded PyTorch has, by its table of virtual
-/// functions.
+/// Whether a class of allocators is of the kind that the loaded PyTorch has, by its table of virtual functions.
 pub(crate) fn is_allocator(table: usize) -> bool {
     // SAFETY: looks the address up in the loader's tables, and reads nothing there.
     unsafe { regraph_shim_is_allocator(table as *const c_void) }

@@ -93,8 +93,7 @@ impl<D: Driver> Engine<D> {
     /// After each of these the graph must not be launched, and the capture is rolled back as by
     /// [`Engine::abandon_capture`]:
     /// - [`Error::Refused`] by the checker;
-    /// - [`Error::CaptureAgain`] by the checker; the same work, captured again, is accepted
-    ///   ([`Engine::set_attempt`]);
+    /// - [`Error::CaptureAgain`] by the checker; the same work, captured again, is accepted ([`Engine::set_attempt`]);
     /// - [`Error::SetBack`] where there is no checker;
     /// - [`Error::LateUse`] with [`Config::refuse_late_uses`](super::Config::refuse_late_uses);
     /// - the driver's, where memory of a pool of the capture is lost: the pool is suspended then

@@ -1,8 +1,7 @@
 //! Taking memory back: uses, last uses, frees.
 //!
-//! A block that was allocated in a capture is freed there, behind its free markers. So is one from before
-//! that the capture may take for its own. All others are freed outside captures, behind the work of their
-//! streams.
+//! A block that was allocated in a capture is freed there, behind its free markers. So is one from before that the
+//! capture may take for its own. All others are freed outside captures, behind the work of their streams.
 
 use smallvec::SmallVec;
 

@@ -38,10 +38,9 @@ thread_local! {
     static GIVEN: RefCell<Option<Arc<Frames>>> = const { RefCell::new(None) };
 }
 
-/// Runs engine calls that remember `frames`, innermost first, as where they came from: for hosts whose
-/// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
-/// show these, whether `stacks` is set or not, beside the context that was given around this call
-/// ([`with_context`], [`set_host_context`]).
+/// Runs engine calls that remember `frames`, innermost first, as where they came from: for hosts whose own stacks are
+/// not the processor's, such as interpreters. Blocks, the history and snapshots then show these, whether `stacks` is
+/// set or not, beside the context that was given around this call ([`with_context`], [`set_host_context`]).
 pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
     let context = Frames::given().and_then(|around| around.context().cloned());
     with_given(Frames::Given(frames, context), calls)

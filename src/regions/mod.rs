@@ -380,10 +380,9 @@ impl<D: Transfer> Regions<D> {
     /// of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::OutOfMemory`],
-    /// [`Error::Backup`] where a file cannot be read or the host has no memory for that, or the driver's.
-    /// Then all regions of the call sleep, with their contents untouched: the call may be made again, or for fewer
-    /// regions.
+    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::OutOfMemory`], [`Error::Backup`]
+    /// where a file cannot be read or the host has no memory for that, or the driver's. Then all regions of the call
+    /// sleep, with their contents untouched: the call may be made again, or for fewer regions.
     pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         let tags = tags.into().names();
         // When no lock is held any more: an observer may call the regions and their pools.

@@ -58,8 +58,7 @@ fn a_stream_has_its_own_block_back_at_once() {
     assert_eq!(b.driver.total_calls(), calls + 1, "one look at the capture status and no more");
 }
 
-/// Free memory first, then growth, then what is wholly free goes back for growth, then the host
-/// waits for all streams.
+/// Free memory first, then growth, then what is wholly free goes back for growth, then the host waits for all streams.
 #[test]
 fn a_shortage_is_met_step_by_step() {
     let b = tight(32, Settings::default().expandable_segments(false));
@@ -520,8 +519,7 @@ fn leaks_are_listed_with_their_origin() {
     }
 }
 
-/// What a front holds is taken back by other streams while its stream captures.
-/// Streams of other devices go on.
+/// What a front holds is taken back by other streams while its stream captures. Streams of other devices go on.
 #[test]
 fn a_wait_for_the_device_covers_its_own_streams() {
     let b = &bench(Config::default());
@@ -623,9 +621,8 @@ fn peaks_and_sums_begin_anew() {
     assert_eq!((all.allocated, all.freed), (2 * MIB, 2 * MIB));
 }
 
-/// Between the question whether a stream captures and the event that is recorded on it, another
-/// thread may begin a capture there: the event is the capture's then, and a question about it would
-/// ruin that.
+/// Between the question whether a stream captures and the event that is recorded on it, another thread may begin a
+/// capture there: the event is the capture's then, and a question about it would ruin that.
 #[test]
 fn an_event_that_a_capture_overtook_is_not_asked_about() {
     let sim = Arc::new(SimDriver::new(SimConfig::default()));

@@ -1,5 +1,4 @@
-//! Captures that go from thread to thread, as a framework's do whose backward passes run on a thread
-//! of their own.
+//! Captures that go from thread to thread, as a framework's do whose backward passes run on a thread of their own.
 
 use std::sync::mpsc::channel;
 

@@ -23,8 +23,7 @@ impl Bench {
     }
 }
 
-/// A capture in which one block takes another's place, by an edge that the host removes where it is to
-/// be refused.
+/// A capture in which one block takes another's place, by an edge that the host removes where it is to be refused.
 fn reuse(b: &Bench, stream: StreamHandle, sound: bool) -> CaptureId {
     let capture = b.begin(stream);
     let block = b.allocate(stream);

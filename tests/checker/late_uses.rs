@@ -1,5 +1,4 @@
-//! Uses later than was recorded are found where nodes' parameters show them, and nothing else is
-//! told.
+//! Uses later than was recorded are found where nodes' parameters show them, and nothing else is told.
 
 use std::sync::Arc;
 

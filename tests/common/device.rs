@@ -98,8 +98,7 @@ pub fn tagged(block: Block, tag: u64) -> Tagged {
     Tagged { address: block.address, bytes: block.bytes, tag }
 }
 
-/// Launches a kernel that checks `inputs`, waits so many nanoseconds, checks them again and writes
-/// `outputs`.
+/// Launches a kernel that checks `inputs`, waits so many nanoseconds, checks them again and writes `outputs`.
 pub fn launch<P: Program>(
     driver: &P,
     stream: StreamHandle,

@@ -8,8 +8,7 @@ use regraph::engine::{Config, Engine, Error, PoolConfig};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
 
-/// Found by random programs: the piece stayed mapped and was forgotten, and no growth could ever
-/// use its place again.
+/// Found by random programs: the piece stayed mapped and was forgotten, and no growth could ever use its place again.
 #[test]
 fn a_mapping_that_cannot_be_undone_is_undone_later() {
     let config = SimConfig::default();

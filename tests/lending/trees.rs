@@ -207,8 +207,7 @@ fn warm_ups_of_a_tree_borrow_what_its_graphs_do_not_keep() {
     assert_eq!(h.lent(), 0);
 }
 
-/// A second path of the tree: its recording input lies in memory that is lent, and is the graph's once it is
-/// captured.
+/// A second path of the tree: its recording input lies in memory that is lent, and is the graph's once it is captured.
 #[test]
 fn recording_inputs_borrow() {
     let h = Host::new();

@@ -1,5 +1,4 @@
-//! Layouts: blocks that lie over one another are in use one after the other, and all of them lie
-//! close together.
+//! Layouts: blocks that lie over one another are in use one after the other, and all of them lie close together.
 
 use crate::common::{Draw, MIB};
 use crate::device::{simulated, trace};

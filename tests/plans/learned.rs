@@ -469,8 +469,7 @@ fn tags_hold_on_a_gpu() {
     tags_hold(&gpu.driver, Plan::Learned, |_| learning());
 }
 
-/// A run outside captures and two captures of it, with the n-th call to the driver failing; false once
-/// they make fewer.
+/// A run outside captures and two captures of it, with the n-th call to the driver failing; false once they make fewer.
 fn faulty(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     let driver = Arc::new(SimDriver::new(device(support)));
     let engine = Engine::new(driver.clone(), learning());

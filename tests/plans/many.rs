@@ -174,8 +174,7 @@ impl ManyGraphs {
         block.into_iter().for_each(|(it, _)| self.engine.free(it.id).expect("the block is live"));
     }
 
-    /// Whether a graph may be launched out of turn: no output of it was freed, none that it reads, and it
-    /// was planned.
+    /// Whether a graph may be launched out of turn: no output of it was freed, none that it reads, and it was planned.
     fn is_free(&self, graph: usize) -> bool {
         let whole = |it: &usize| self.graphs[*it].as_ref().is_some_and(|made| !made.lost);
         let Some(made) = self.graphs[graph].as_ref() else { return false };

@@ -168,8 +168,7 @@ fn capacities(pool: PoolConfig) -> [(Bench, u64); 3] {
     ]
 }
 
-/// One block that is larger than all the memory there is, with and without a plan, in a capture and
-/// outside.
+/// One block that is larger than all the memory there is, with and without a plan, in a capture and outside.
 #[test]
 fn a_block_beyond_the_capacity_is_refused_without_a_call_for_memory() {
     let planned = PoolConfig::default().plan(Options::default());

@@ -510,8 +510,7 @@ fn work_that_is_refused_is_not_captured_for_the_second_time() {
     assert!(!driver.is_capturing(s).unwrap());
 }
 
-/// A capture by the owning interface, with the n-th call to the driver failing; false once it makes
-/// fewer.
+/// A capture by the owning interface, with the n-th call to the driver failing; false once it makes fewer.
 fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     let driver = Arc::new(SimDriver::new(device(support)));
     let engine = Arc::new(Engine::new(driver.clone(), Config::default()));

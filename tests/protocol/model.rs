@@ -358,9 +358,8 @@ impl Protocol {
     }
 
     /// What the host may do. It gives no work beyond [`LONGEST`], and promises what it has promised: that no work is
-    /// given which uses memory that sleeps; that the second graph is launched after the first where what it reads may be
-    /// lost; and, before a call that does not wait, that its own work on live
-    /// blocks has completed.
+    /// given which uses memory that sleeps; that the second graph is launched after the first where what it reads may
+    /// be lost; and, before a call that does not wait, that its own work on live blocks has completed.
     pub fn may(&self, state: &State, action: Action) -> bool {
         let room = |stream: usize| state.queues[stream].len() < LONGEST;
         match action {

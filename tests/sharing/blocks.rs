@@ -1,5 +1,4 @@
-//! Blocks that other processes and other devices map: engines on one simulated machine stand for the
-//! processes.
+//! Blocks that other processes and other devices map: engines on one simulated machine stand for the processes.
 
 use std::sync::Arc;
 

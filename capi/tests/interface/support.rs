@@ -39,8 +39,7 @@ pub fn sanitized_libraries() -> Option<PathBuf> {
     std::env::var_os("REGRAPH_C_LIBRARIES").map(PathBuf::from)
 }
 
-/// The folder of the libraries: the one that this test's program is in, or that of a sanitized
-/// library.
+/// The folder of the libraries: the one that this test's program is in, or that of a sanitized library.
 pub fn libraries() -> PathBuf {
     let own = || std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let folder = sanitized_libraries().unwrap_or_else(own);
@@ -107,8 +106,7 @@ pub enum Linked {
     Static,
 }
 
-/// Builds a program with sanitizers and runs it in a folder of its own. Returns what it printed,
-/// and the folder.
+/// Builds a program with sanitizers and runs it in a folder of its own. Returns what it printed, and the folder.
 pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> (String, TempDir) {
     let (done, folder) = build_and_try(language, source, linked);
     let printed = String::from_utf8(done.stdout).unwrap();

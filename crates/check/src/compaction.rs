@@ -110,8 +110,7 @@ impl<'a> Laid<'a> {
         Violation::Misplaced { graph: self.graph.graph, address, why }
     }
 
-    /// What had memory has some, each address once, and nothing else has; of a graph that was released
-    /// nothing is new.
+    /// What had memory has some, each address once, and nothing else has; of a graph that was released nothing is new.
     fn require_whole(&self) -> Result<(), Violation> {
         let strange = |address| self.violation(address, Misplaced::Strange);
         let before = runs(&self.before).map_err(strange)?;

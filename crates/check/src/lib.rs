@@ -1,7 +1,6 @@
-//! The independent judge of a CUDA graph capture. It shares no code with the engine, nor with the reachability
-//! that the engine reuses memory by: this crate depends on the record of captures and on the driver's trait
-//! alone. It takes the journal and the finished graph, and draws its own conclusions by the definition, not by
-//! the engine's means.
+//! The independent judge of a CUDA graph capture. It shares no code with the engine, nor with the reachability that the
+//! engine reuses memory by: this crate depends on the record of captures and on the driver's trait alone. It takes the
+//! journal and the finished graph, and draws its own conclusions by the definition, not by the engine's means.
 //!
 //! Of [regraph](https://docs.rs/regraph)'s interface is only what that crate exports.
 //!
@@ -29,8 +28,7 @@
 //! - no block with users follows one with users outside the capture.
 //!
 //! Physical memory, where the journal binds addresses to some:
-//! - no address is bound to two places, and nothing is bound behind the end of a memory whose size
-//!   is known;
+//! - no address is bound to two places, and nothing is bound behind the end of a memory whose size is known;
 //! - no block has a byte of memory at two of its addresses;
 //! - no block is handed out over the memory of one that was never freed, and none with users over
 //!   that of one with users outside the capture. Blocks that nothing uses and that were freed
@@ -42,15 +40,13 @@
 //!   another graph overwrites, unless the host has freed an output of that graph there: then the
 //!   host keeps the graph's launches apart from what it needs of the memory.
 //!
-//! Order, for each two blocks with users that held an address or a byte of memory one after the
-//! other:
-//! - from every possible user of the earlier to every possible user of the later leads a path of
-//!   edges that the finished graph has *now* and that prove something under the policy, at least
-//!   one of them full. Full is an all-zero edge. A programmatic edge proves nothing (deny), the
-//!   order of starts and of completions (lag), or as much as a full one (trust); any other edge
-//!   proves nothing. Where order of starts counts, the path may hold such edges on either side of
-//!   the full one: `x` starts before `u`, and so completes before it, `u` completes before `y`
-//!   starts; or `x` completes before `u` starts, and `y` starts later still.
+//! Order, for each two blocks with users that held an address or a byte of memory one after the other:
+//! - from every possible user of the earlier to every possible user of the later leads a path of edges that the
+//!   finished graph has *now* and that prove something under the policy, at least one of them full. Full is an all-zero
+//!   edge. A programmatic edge proves nothing (deny), the order of starts and of completions (lag), or as much as a
+//!   full one (trust); any other edge proves nothing. Where order of starts counts, the path may hold such edges on
+//!   either side of the full one: `x` starts before `u`, and so completes before it, `u` completes before `y` starts;
+//!   or `x` completes before `u` starts, and `y` starts later still.
 //! - possible users (`users.rs`) are, of the nodes that a block's streams gained between its
 //!   allocation and the end of each stream's uses, those that come after the allocation point and
 //!   that no look saw before; on the block's own stream, if that was set back, also what does not
@@ -143,8 +139,7 @@ pub struct Summary {
     pub nodes: usize,
     /// Blocks that the capture allocated.
     pub blocks: usize,
-    /// Pairs of blocks with users that held an address or a byte of physical memory one after the
-    /// other.
+    /// Pairs of blocks with users that held an address or a byte of physical memory one after the other.
     pub pairs: usize,
 }
 

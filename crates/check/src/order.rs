@@ -1,10 +1,9 @@
 //! Completed-before, by chains and clocks.
 //!
-//! The nodes are cut into chains, each a path of edges. A node's clock holds, for each chain, how
-//! far into it the nodes lie that come before the node; since a chain is a path, all before that
-//! position come before it too. Two clocks: `reach` by paths of any edges, the node included, and
-//! `done` by paths with at least one full edge. The clocks of a batch of chains are swept over the
-//! graph at a time, so memory stays bounded however many chains there are.
+//! The nodes are cut into chains, each a path of edges. A node's clock holds, for each chain, how far into it the nodes
+//! lie that come before the node; since a chain is a path, all before that position come before it too. Two clocks:
+//! `reach` by paths of any edges, the node included, and `done` by paths with at least one full edge. The clocks of a
+//! batch of chains are swept over the graph at a time, so memory stays bounded however many chains there are.
 
 use super::graph::Edge;
 use super::lists::Lists;

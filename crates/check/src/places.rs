@@ -1,20 +1,18 @@
 //! Where the blocks lie: which of them hold an address, or a byte of physical memory, one after the
 //! other, and whether the earlier was gone by then.
 //!
-//! The blocks are laid down in the order of their allocation, on a map of which block was the last at each
-//! address. Only that one is compared with the next: a block that was gone before its
-//! neighbour came was gone before all that came later. And only neighbours among the blocks with users
-//! make pairs: completed-before is transitive, so where `a`, `b`, `c` with users held an address in turn,
-//! and all users of `a` have completed before any of `b` starts, and likewise `b` and `c`, any one user
-//! of `b` carries the order from `a` to `c`. A block with users outside may have no node to carry it,
-//! but nothing with users may follow such a block.
+//! The blocks are laid down in the order of their allocation, on a map of which block was the last at each address.
+//! Only that one is compared with the next: a block that was gone before its neighbour came was gone before all that
+//! came later. And only neighbours among the blocks with users make pairs: completed-before is transitive, so where
+//! `a`, `b`, `c` with users held an address in turn, and all users of `a` have completed before any of `b` starts, and
+//! likewise `b` and `c`, any one user of `b` carries the order from `a` to `c`. A block with users outside may have no
+//! node to carry it, but nothing with users may follow such a block.
 //!
-//! Physical memory is laid out likewise where it was bound at the capture's end. Three things differ,
-//! because the memory came when the capture had ended. A block that nothing uses and that was freed had
-//! no memory at all: it is left out. When the host freed another says nothing but what its users are, and
-//! they are judged: it may have been after the next block's allocation, with no work in between. And of
-//! blocks from elsewhere only those count that still stand at the end: what was freed by then never met
-//! the capture's work.
+//! Physical memory is laid out likewise where it was bound at the capture's end. Three things differ, because the
+//! memory came when the capture had ended. A block that nothing uses and that was freed had no memory at all: it is
+//! left out. When the host freed another says nothing but what its users are, and they are judged: it may have been
+//! after the next block's allocation, with no work in between. And of blocks from elsewhere only those count that still
+//! stand at the end: what was freed by then never met the capture's work.
 
 use super::bindings::{Bindings, Part};
 use super::history::{BlockHistory, History, StandingHistory, NEVER};

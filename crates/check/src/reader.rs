@@ -138,9 +138,8 @@ impl History {
         Ok(graph)
     }
 
-    /// A block's life rests on looks: at its own stream when it began, unless it stood before, and at every
-    /// user when its uses ended. A user outside the capture cannot be looked at, and nothing with users may
-    /// follow such a block.
+    /// A block's life rests on looks: at its own stream when it began, unless it stood before, and at every user when
+    /// its uses ended. A user outside the capture cannot be looked at, and nothing with users may follow such a block.
     fn require_looks(&self, block: &BlockHistory, input: bool) -> Result<(), Violation> {
         for (index, used) in self.uses(block).enumerate() {
             let stream = &self.streams[used.stream as usize];

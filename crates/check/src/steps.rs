@@ -18,8 +18,7 @@ use regraph_record::effort::spend;
 pub(super) struct Steps {
     /// By look: how many steps up to it were broken; empty where none was.
     broken: Vec<u32>,
-    /// By look: when a node was first seen that is sure to be a launch of the step; zero where none
-    /// is known.
+    /// By look: when a node was first seen that is sure to be a launch of the step; zero where none is known.
     launched: Vec<u32>,
     /// The first look at the stream that had each node behind it, once that is asked for.
     seen_here: OnceCell<Vec<u32>>,
@@ -187,8 +186,7 @@ impl Source<'_> {
         None
     }
 
-    /// Whether all of `before` lies behind `now`, by a walk. Nodes that lie before all of them are
-    /// left out.
+    /// Whether all of `before` lies behind `now`, by a walk. Nodes that lie before all of them are left out.
     fn lies_behind(&self, before: &[u32], now: &[u32], walk: &mut Walk) -> bool {
         let least = match self.graph.any_ordered {
             true => before.iter().copied().min().unwrap_or(0),

@@ -1,5 +1,4 @@
-//! Drivers that pass every call on to another one: `Arc<D>`, and wrappers that dereference to a
-//! driver.
+//! Drivers that pass every call on to another one: `Arc<D>`, and wrappers that dereference to a driver.
 
 /// Methods that call the same method of what `self` dereferences to; with `own` those of the same name that the type
 /// itself has beside the trait's.

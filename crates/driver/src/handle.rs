@@ -10,9 +10,8 @@ macro_rules! pointer_handle {
         pub struct $name(usize);
 
         impl $name {
-            /// Wraps the driver's pointer. It is only a number here. A driver that follows it is made
-            /// by an unsafe call, whose contract says what handles it may be given; the simulated one
-            /// checks each.
+            /// Wraps the driver's pointer. It is only a number here. A driver that follows it is made by an unsafe
+            /// call, whose contract says what handles it may be given; the simulated one checks each.
             pub fn from_raw(raw: *mut c_void) -> Self {
                 Self(raw as usize)
             }
@@ -143,8 +142,7 @@ pub struct EdgeData {
 impl EdgeData {
     /// An ordinary edge: completion and memory visibility.
     pub const FULL: Self = Self { from_port: 0, to_port: 0, kind: 0 };
-    /// Programmatic dependent launch: fires when every block of the earlier kernel has triggered
-    /// or exited.
+    /// Programmatic dependent launch: fires when every block of the earlier kernel has triggered or exited.
     pub const PROGRAMMATIC: Self = Self { from_port: 1, to_port: 0, kind: 1 };
     /// Fires when the earlier kernel's blocks have begun; best effort.
     pub const LAUNCH_ORDER: Self = Self { from_port: 2, to_port: 0, kind: 1 };

@@ -124,8 +124,7 @@ pub trait HostApi: Driver + 'static {
     /// What the driver answers.
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
 
-    /// Fills `bytes` bytes of the device's memory at `address` with `value`, behind what `stream` holds. Does not
-    /// wait.
+    /// Fills `bytes` bytes of the device's memory at `address` with `value`, behind what `stream` holds. Does not wait.
     ///
     /// # Errors
     /// What the driver answers.

@@ -110,12 +110,11 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind>;
 
-    /// Adds to `pointers` what among a node's parameters may be a device address: every aligned
-    /// eight-byte value of a kernel's parameters, the source and then the destination of a copy, the start of a fill,
-    /// and all of these of a child graph's nodes, which count as [`Access::Unknown`], for nothing tells what comes first
-    /// there. Most of a kernel's are none, and an address that a kernel finds in
-    /// memory is not among them. Nothing for nodes whose parameters cannot be had; so does the
-    /// default.
+    /// Adds to `pointers` what among a node's parameters may be a device address: every aligned eight-byte value of a
+    /// kernel's parameters, the source and then the destination of a copy, the start of a fill, and all of these of a
+    /// child graph's nodes, which count as [`Access::Unknown`], for nothing tells what comes first there. Most of a
+    /// kernel's are none, and an address that a kernel finds in memory is not among them. Nothing for nodes whose
+    /// parameters cannot be had; so does the default.
     ///
     /// # Errors
     /// What the driver answers. Then some values may have been added.
@@ -172,8 +171,7 @@ pub trait Driver: Send + Sync {
     /// is closed, and is not inherited by programs that the process starts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] or [`ErrorKind::NotSupported`] for memory that was not made so; so
-    /// does the default.
+    /// [`ErrorKind::InvalidValue`] or [`ErrorKind::NotSupported`] for memory that was not made so; so does the default.
     fn export(&self, memory: MemoryHandle) -> Result<Descriptor> {
         let _ = memory;
         Err(DriverError::new("cuMemExportToShareableHandle", 0, ErrorKind::NotSupported))
@@ -189,8 +187,7 @@ pub trait Driver: Send + Sync {
         Err(DriverError::new("cuMemImportFromShareableHandle", 0, ErrorKind::NotSupported))
     }
 
-    /// A name for what [`Driver::allocate`] gave, by which other processes can map it; `address` is where
-    /// it begins.
+    /// A name for what [`Driver::allocate`] gave, by which other processes can map it; `address` is where it begins.
     ///
     /// # Errors
     /// What the driver answers. The default can do no such thing.
@@ -217,10 +214,9 @@ pub trait Driver: Send + Sync {
         Err(DriverError::new("cuIpcCloseMemHandle", 0, ErrorKind::NotSupported))
     }
 
-    /// Lets another device, by its ordinal, read and write what this driver gives access to from now
-    /// on, as if it had been told at the beginning, and all that [`Driver::allocate`] gave. What is
-    /// mapped already the device can touch when [`Driver::set_access`] is called for it again. Telling it
-    /// twice does nothing more.
+    /// Lets another device, by its ordinal, read and write what this driver gives access to from now on, as if it had
+    /// been told at the beginning, and all that [`Driver::allocate`] gave. What is mapped already the device can touch
+    /// when [`Driver::set_access`] is called for it again. Telling it twice does nothing more.
     ///
     /// # Errors
     /// [`ErrorKind::Other`] with a text where the device cannot reach this one's memory; what the driver
@@ -244,8 +240,7 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
 
-    /// Lets the device, and those that the driver was told to give access, read and write a mapped
-    /// range.
+    /// Lets the device, and those that the driver was told to give access, read and write a mapped range.
     ///
     /// # Errors
     /// What the driver answers.
@@ -289,8 +284,7 @@ pub trait Driver: Send + Sync {
         Err(DriverError::new("cuEventCreate", 0, ErrorKind::NotSupported))
     }
 
-    /// Records the event behind the work of a stream that is not capturing, and that is of the
-    /// event's device.
+    /// Records the event behind the work of a stream that is not capturing, and that is of the event's device.
     ///
     /// # Errors
     /// What the driver answers.

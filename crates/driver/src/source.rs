@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::{Result, StreamHandle};
 
-/// Where a pool's memory comes from instead of the driver
-/// (`regraph::PoolConfig::source`).
+/// Where a pool's memory comes from instead of the driver (`regraph::PoolConfig::source`).
 ///
 /// Both calls come with the engine's lock held: they may not call the engine, and wait for no thread that
 /// may be in a call of it. Where something captures, they run while it does, and must not invalidate it.

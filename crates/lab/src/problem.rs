@@ -49,8 +49,7 @@ impl Problem {
     ///
     /// # Errors
     /// The first line that is not as described there or whose time has more or fewer numbers than those above, sizes of
-    /// 2^51 or more together, a line or an input that is longer than is read of traces, or a failure of the
-    /// input.
+    /// 2^51 or more together, a line or an input that is longer than is read of traces, or a failure of the input.
     pub fn read(input: impl BufRead) -> Result<Self, ReadError> {
         let rows = rows(input, UNIT, None, BYTES_LIMIT.into())?;
         Ok(Self { rows, unit: UNIT })

@@ -16,8 +16,7 @@ use regraph_record::journal::BlockNumber;
 pub struct Minimum {
     /// The least memory in bytes, with block sizes as occupied.
     pub bytes: u64,
-    /// Blocks of which no two precede one another, in the order of their allocation: together they
-    /// occupy `bytes`.
+    /// Blocks of which no two precede one another, in the order of their allocation: together they occupy `bytes`.
     pub antichain: Vec<BlockNumber>,
     /// The last antichain block of each stream; several of a stream that was set back.
     ///

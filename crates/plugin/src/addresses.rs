@@ -23,8 +23,7 @@ pub(super) struct Addresses {
 #[repr(align(64))]
 struct Padded(Mutex<Shard>);
 
-/// A row is empty where its address is 0, which no block has. Behind an empty row lies nothing that
-/// belongs before it.
+/// A row is empty where its address is 0, which no block has. Behind an empty row lies nothing that belongs before it.
 #[derive(Debug, Default)]
 struct Shard {
     /// A power of two of rows, at most three quarters of them in use; none at first.

@@ -130,11 +130,10 @@ impl<D: Transfer> Plugin<D> {
     /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
     /// where other threads free it. Without, a capture is known from its first request on.
     ///
-    /// `alone` says that nothing registers memory of the capture anywhere, as communication libraries
-    /// do, before its end is told ([`Plugin::capture_ending`]), and that nothing else touches it or
-    /// launches the graph. It may map memory ahead then
-    /// ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes it
-    /// faster, or get its memory at its end ([`PlanChoice::Exact`](regraph::settings::PlanChoice::Exact)).
+    /// `alone` says that nothing registers memory of the capture anywhere, as communication libraries do, before its
+    /// end is told ([`Plugin::capture_ending`]), and that nothing else touches it or launches the graph. It may map
+    /// memory ahead then ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes
+    /// it faster, or get its memory at its end ([`PlanChoice::Exact`](regraph::settings::PlanChoice::Exact)).
     ///
     /// `route` is the one that the host has begun for this capture ([`Plugin::begin_pool`]), so that no
     /// other route is taken for it, even if that one's filter takes the stream. Returns the capture's ID,
@@ -263,9 +262,8 @@ impl<D: Transfer> Plugin<D> {
         self.devices().for_each(|device| device.end_late(&mut device.pools()));
     }
 
-    /// Shows what was asked for in the capture that `stream` is in, in place of [`Plugin::capture_ending`]:
-    /// its host ends it, may instantiate its graph but never launches it, and then says
-    /// [`Plugin::capture_failed`].
+    /// Shows what was asked for in the capture that `stream` is in, in place of [`Plugin::capture_ending`]: its host
+    /// ends it, may instantiate its graph but never launches it, and then says [`Plugin::capture_failed`].
     ///
     /// # Errors
     /// [`engine::StreamRefusal::NotCapturing`] where the stream is in no capture, or no record of it is kept.
@@ -328,9 +326,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
-    /// The capture of `stream` has come to nothing, and no graph of it will ever run; it is over in
-    /// the driver. What was decided in it is rolled back. If the host has not let go of the pool for
-    /// it, that is done too.
+    /// The capture of `stream` has come to nothing, and no graph of it will ever run; it is over in the driver. What
+    /// was decided in it is rolled back. If the host has not let go of the pool for it, that is done too.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -355,9 +352,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
-    /// The host has destroyed the graph object that began `capture` on `stream`, and has not ended the
-    /// capture: its route goes, for the filter looks at the graph object. A later capture of the same
-    /// stream keeps its own route.
+    /// The host has destroyed the graph object that began `capture` on `stream`, and has not ended the capture: its
+    /// route goes, for the filter looks at the graph object. A later capture of the same stream keeps its own route.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.

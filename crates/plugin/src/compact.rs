@@ -16,11 +16,10 @@ impl<D: Transfer> Plugin<D> {
     /// launches that it tells of ([`Plugin::begin_launch`]) wait. What they have left in blocks that are freed is lost.
     ///
     /// # Errors
-    /// Those of that call, of the first pool that has one, when all others are done;
-    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time; [`Error::Launching`] where the
-    /// calling thread is about to launch a graph;
-    /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had. After an error of the
-    /// driver's no graph of the pool may be launched before another call has succeeded.
+    /// Those of that call, of the first pool that has one, when all others are done; [`engine::Error::DeviceCaptures`],
+    /// also where a capture may begin any time; [`Error::Launching`] where the calling thread is about to launch a
+    /// graph; [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had. After an error of the driver's
+    /// no graph of the pool may be launched before another call has succeeded.
     pub fn compact(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
         const CALL: &str = "compact";
         let device = self.device(device)?;

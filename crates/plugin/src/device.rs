@@ -466,8 +466,7 @@ impl<D: Transfer> Device<D> {
         Ok(private)
     }
 
-    /// Counts a user of a pool out, if there is one of that name. With the last one others get what is free
-    /// in it.
+    /// Counts a user of a pool out, if there is one of that name. With the last one others get what is free in it.
     pub(super) fn leave_pool(&self, pools: &mut Pools, key: PoolKey) {
         let Some(private) = pools.private.get_mut(&key) else { return };
         private.users = private.users.saturating_sub(1);

@@ -214,9 +214,8 @@ impl<D: Transfer> Plugin<D> {
         ended
     }
 
-    /// The host has ended a capture that it announced, and will add to its graph by another capture. It is
-    /// not judged, since its end says nothing of the graph; its memory stays that graph's, and the pool keeps
-    /// the user.
+    /// The host has ended a capture that it announced, and will add to its graph by another capture. It is not judged,
+    /// since its end says nothing of the graph; its memory stays that graph's, and the pool keeps the user.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.

@@ -7,9 +7,8 @@
 //! * keeps an engine for each device and finds a block by its address;
 //! * sends each request to its pool: to that of the last route whose filter takes the stream, to a pool
 //!   of its own where the stream captures and no route claims that, else to the pool of eager work;
-//! * announces captures late, with their first request, unless the host announces them
-//!   ([`Plugin::capture_begun`]), and ends them when their route ends, unless the host lets the
-//!   checker judge them before ([`Plugin::capture_ending`]).
+//! * announces captures late, with their first request, unless the host announces them ([`Plugin::capture_begun`]), and
+//!   ends them when their route ends, unless the host lets the checker judge them before ([`Plugin::capture_ending`]).
 //!
 //! Other hosts say which stream begins a capture ([`Plugin::capture_started`]), and some name no stream with
 //! their requests at all ([`Plugin::allocate_unordered`]).
@@ -194,8 +193,7 @@ impl<D: Transfer> Plugin<D> {
         Ok(device.engine.record_stream(block, stream)?)
     }
 
-    /// Says that a stream's work so far includes its last use of the block at an address. See
-    /// [`Engine::record_use`].
+    /// Says that a stream's work so far includes its last use of the block at an address. See [`Engine::record_use`].
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] where no live block of any device begins there.

@@ -207,9 +207,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(device.engine.host().surroundings_of(block)?)
     }
 
-    /// Sets whether blocks of eager work are cached from now on. What is not is an allocation of the
-    /// driver's own, and goes back as soon as it is free. Requests that belong to a named pool or to a
-    /// capture are as ever.
+    /// Sets whether blocks of eager work are cached from now on. What is not is an allocation of the driver's own, and
+    /// goes back as soon as it is free. Requests that belong to a named pool or to a capture are as ever.
     pub fn set_caching(&self, caches: bool) {
         self.caches.store(caches, Ordering::Relaxed);
     }

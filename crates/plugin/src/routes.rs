@@ -18,9 +18,8 @@ use super::{Error, PoolKey};
 /// capture ([`Plugin::capture_begun`](super::Plugin::capture_begun)) or ended the route; it must not call the plug-in.
 pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// The graph that a capture has come to, where the host has it and has neither instantiated nor destroyed
-/// it; `None` where that is not known. Asked while the route of a capture that was not announced is ended, and at no
-/// other time.
+/// The graph that a capture has come to, where the host has it and has neither instantiated nor destroyed it; `None`
+/// where that is not known. Asked while the route of a capture that was not announced is ended, and at no other time.
 pub type EndedGraph = Arc<dyn Fn(CaptureId) -> Option<GraphHandle> + Send + Sync>;
 
 /// Where the requests of some streams or of a thread go.

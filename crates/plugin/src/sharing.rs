@@ -123,9 +123,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(false)
     }
 
-    /// Maps the memory that a handle names, for kernels of a device and those that its memory is open
-    /// to. Of a handle that is open already nothing more is mapped. Each call is closed by one of
-    /// [`Plugin::close_shared`].
+    /// Maps the memory that a handle names, for kernels of a device and those that its memory is open to. Of a handle
+    /// that is open already nothing more is mapped. Each call is closed by one of [`Plugin::close_shared`].
     ///
     /// Beside our own handles it opens PyTorch's of memory that `cudaMalloc` gave.
     ///

@@ -197,8 +197,7 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// What stands in for a source of the host's where an engine asks. What comes and goes is told to those who
-/// watch.
+/// What stands in for a source of the host's where an engine asks. What comes and goes is told to those who watch.
 #[derive(Debug)]
 pub(super) struct StandIn {
     source: Arc<dyn Source>,

@@ -124,8 +124,7 @@ impl Dag {
         self.starts
     }
 
-    /// Which nodes lie close behind a node, if it is one of the latest. Only where every edge is
-    /// [`Order::Full`].
+    /// Which nodes lie close behind a node, if it is one of the latest. Only where every edge is [`Order::Full`].
     #[inline]
     pub fn window(&self, node: NodeIndex) -> Option<Window<'_>> {
         self.windows.of(node)

@@ -1,14 +1,12 @@
 //! Which launches may start early: what an earlier attempt at a capture tells of the next one.
 //!
-//! When a block is handed out, nothing tells whether the stream's next launch will be programmatic. A
-//! program that is captured again makes the same launches again, though, however its blocks lie. So a
-//! capture that was refused tells for each allocation, by stream in order of first sight and by number
-//! there, whether a programmatic edge leads on from one of the stream's terminals at that point. Where
-//! none does, every user of the block comes behind each terminal by a full edge first, and `deny`'s
-//! proof holds; where one does, the next attempt proves as under `lag`.
+//! When a block is handed out, nothing tells whether the stream's next launch will be programmatic. A program that is
+//! captured again makes the same launches again, though, however its blocks lie. So a capture that was refused tells
+//! for each allocation, by stream in order of first sight and by number there, whether a programmatic edge leads on
+//! from one of the stream's terminals at that point. Where none does, every user of the block comes behind each
+//! terminal by a full edge first, and `deny`'s proof holds; where one does, the next attempt proves as under `lag`.
 //!
-//! A wrong forecast costs memory or a refusal, never safety: the checker judges every attempt by the
-//! edges alone.
+//! A wrong forecast costs memory or a refusal, never safety: the checker judges every attempt by the edges alone.
 
 use std::sync::Arc;
 

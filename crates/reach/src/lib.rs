@@ -9,8 +9,7 @@
 //! * `reach`: per stream, the nodes proven to precede its next work.
 //! * `foresight`: which launches to come may start early.
 //!
-//! A [`Proof`] is the one proof of the engine: nothing is handed out in a capture unless it covers every
-//! marker.
+//! A [`Proof`] is the one proof of the engine: nothing is handed out in a capture unless it covers every marker.
 #![forbid(unsafe_code)]
 
 mod dag;
@@ -48,8 +47,7 @@ define_index! {
 /// Nodes that must precede new work.
 pub type Markers = SmallVec<[NodeIndex; 8]>;
 
-/// A moment in the capture's host order: a counter that every allocation and every change of a
-/// stream advances.
+/// A moment in the capture's host order: a counter that every allocation and every change of a stream advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
@@ -315,8 +313,7 @@ impl Capture {
         stream
     }
 
-    /// What the edges to a stream's next node are expected to prove, and whether that may ever be
-    /// [`Order::Start`].
+    /// What the edges to a stream's next node are expected to prove, and whether that may ever be [`Order::Start`].
     #[inline]
     fn next_edge(&self, stream: StreamIndex) -> (Order, bool) {
         match &self.outlook {
@@ -434,8 +431,7 @@ impl Capture {
         self.streams[stream.index()].changed > since
     }
 
-    /// Whether a look after `since` found that users of blocks in use on the stream may escape
-    /// their markers.
+    /// Whether a look after `since` found that users of blocks in use on the stream may escape their markers.
     #[inline]
     pub fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
         self.streams[stream.index()].broken.is_some_and(|broken| broken > since)

@@ -8,8 +8,7 @@ use regraph_record::policy::Programmatic;
 pub(crate) enum Order {
     /// The later node starts after the earlier one has completed.
     Full,
-    /// The later node starts after the earlier one has started, and completes after it has
-    /// completed.
+    /// The later node starts after the earlier one has started, and completes after it has completed.
     Start,
     /// Nothing that a proof may use.
     Nothing,

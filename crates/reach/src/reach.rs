@@ -10,11 +10,10 @@
 //! * where the next edge may be programmatic (under `lag`, and under `auto` where that is foreseen) a
 //!   node is proven once its path to a terminal has a full edge.
 //!
-//! Both only grow while the stream's terminals move forward, so a traversal resumes from the
-//! newest terminals and stops at nodes that it has seen: each node is expanded once per stream
-//! (twice at most with two sets). Terminals *moved forward* when each old one is met again; if one
-//! is not, the sets are rebuilt from the new terminals, and if it is not in the rebuilt sets
-//! either, the stream was set back.
+//! Both only grow while the stream's terminals move forward, so a traversal resumes from the newest terminals and stops
+//! at nodes that it has seen: each node is expanded once per stream (twice at most with two sets). Terminals *moved
+//! forward* when each old one is met again; if one is not, the sets are rebuilt from the new terminals, and if it is
+//! not in the rebuilt sets either, the stream was set back.
 
 use fixedbitset::{Block, FixedBitSet};
 use smallvec::SmallVec;
@@ -217,9 +216,8 @@ impl Reach {
         step
     }
 
-    /// [`Reach::advance`] where every edge is full, the old terminals are met, and all that is new lies
-    /// in the windows of the new ones: as nearly always. `None` where that is not so, or not seen at
-    /// once; then nothing has changed.
+    /// [`Reach::advance`] where every edge is full, the old terminals are met, and all that is new lies in the windows
+    /// of the new ones: as nearly always. `None` where that is not so, or not seen at once; then nothing has changed.
     #[inline]
     pub(crate) fn step(
         &mut self,
@@ -423,8 +421,7 @@ impl Reach {
         }
     }
 
-    /// The traversal where every edge is full, as in nearly all captures: it follows chains without
-    /// the stack.
+    /// The traversal where every edge is full, as in nearly all captures: it follows chains without the stack.
     fn traverse_full(&mut self, dag: &Dag, found: &mut Found) {
         let rows = dag.rows();
         let words = self.proven.as_mut_slice();

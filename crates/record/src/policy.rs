@@ -18,8 +18,7 @@ pub enum Programmatic {
     /// Order of starts, never completion; and since any next launch may turn out to be
     /// programmatic, a stream's own terminals prove only what lies behind a full edge.
     Lag,
-    /// What a full edge proves. Right only if every kernel waits for its predecessor before it
-    /// touches memory.
+    /// What a full edge proves. Right only if every kernel waits for its predecessor before it touches memory.
     Trust,
 }
 

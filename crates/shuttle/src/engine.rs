@@ -1,5 +1,4 @@
-//! The engine under random interleavings of threads:
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p regraph-shuttle`.
+//! The engine under random interleavings of threads: `RUSTFLAGS="--cfg shuttle" cargo test -p regraph-shuttle`.
 
 use std::sync::Arc;
 

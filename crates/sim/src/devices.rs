@@ -61,8 +61,7 @@ impl SimDriver {
         }
     }
 
-    /// Lets other devices touch the memory that this driver hands out from now on, by their
-    /// ordinals.
+    /// Lets other devices touch the memory that this driver hands out from now on, by their ordinals.
     ///
     /// # Panics
     /// If the machine has no such device.

@@ -1,10 +1,9 @@
 //! The device: pending work, run in a random order that its edges allow and no better.
 //!
-//! Each piece of work is a step with a start and an end, at which its kernel reads and writes
-//! memory. A full edge puts the later start behind the earlier end. A
-//! programmatic edge puts start behind start and end behind end: the earlier kernel is taken to
-//! trigger at once, even if it says otherwise, and the later one never to wait. Any other edge orders
-//! nothing.
+//! Each piece of work is a step with a start and an end, at which its kernel reads and writes memory. A full edge puts
+//! the later start behind the earlier end. A programmatic edge puts start behind start and end behind end: the earlier
+//! kernel is taken to trigger at once, even if it says otherwise, and the later one never to wait. Any other edge
+//! orders nothing.
 
 use super::contents::Contents;
 use super::graph::Graphs;

@@ -1,12 +1,10 @@
 //! The one answer that is given without the lock: that a stream does not capture.
 //!
-//! Each stream has a gate. An open one says that the stream lives, is in no capture, and that no
-//! call is to fail: then the answer is known and only has to be counted. A thread that finds a gate
-//! closed asks under the lock. Gates are set under the lock alone, from what stands behind it,
-//! before the call that changed that returns.
+//! Each stream has a gate. An open one says that the stream lives, is in no capture, and that no call is to fail: then
+//! the answer is known and only has to be counted. A thread that finds a gate closed asks under the lock. Gates are set
+//! under the lock alone, from what stands behind it, before the call that changed that returns.
 //!
-//! A gate has cache lines of its own, so that threads that ask about different streams share
-//! nothing that changes.
+//! A gate has cache lines of its own, so that threads that ask about different streams share nothing that changes.
 
 // Shuttle need not see the table grow: that happens under the lock, and a gate is closed at first.
 use std::sync::OnceLock;

@@ -1,8 +1,7 @@
 //! Graphs: nodes, edges, edits.
 //!
-//! Nodes of all graphs share one vector, and their dependencies one arena in which each node has
-//! a range. Both only grow: a node whose dependencies grow gets a new range at the arena's end, and
-//! a node's slot is never used again.
+//! Nodes of all graphs share one vector, and their dependencies one arena in which each node has a range. Both only
+//! grow: a node whose dependencies grow gets a new range at the arena's end, and a node's slot is never used again.
 
 use std::sync::Arc;
 
@@ -31,8 +30,7 @@ struct Graph {
     /// Whether it is a conditional node's body, which lives and dies with its node.
     body: bool,
     capturing: bool,
-    /// Whether an edge leads from a later node to an earlier one; until then the order of creation
-    /// rules out cycles.
+    /// Whether an edge leads from a later node to an earlier one; until then the order of creation rules out cycles.
     backward: bool,
 }
 

@@ -216,8 +216,7 @@ impl SimDriver {
     /// Launches a kernel on a stream, which may be capturing.
     ///
     /// # Errors
-    /// As `cuLaunchKernelEx`: an unknown stream, one of another device, one whose capture is
-    /// invalidated.
+    /// As `cuLaunchKernelEx`: an unknown stream, one of another device, one whose capture is invalidated.
     pub fn launch_kernel(&self, stream: StreamHandle, launch: Launch) -> Result<()> {
         self.program("cuLaunchKernelEx", |state| state.launch(stream, self.device, launch))
     }
@@ -237,8 +236,7 @@ impl SimDriver {
         })
     }
 
-    /// Begins a capture into an existing graph, such as a conditional node's body
-    /// (`cuStreamBeginCaptureToGraph`).
+    /// Begins a capture into an existing graph, such as a conditional node's body (`cuStreamBeginCaptureToGraph`).
     ///
     /// # Errors
     /// As the CUDA driver's call.

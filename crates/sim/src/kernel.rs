@@ -12,8 +12,7 @@ use regraph::driver::{Access, NodeKind, NodePointer};
 /// A kernel that follows another one by an ordinary edge starts after that one's end; by a
 /// programmatic edge it starts after the other's start and ends after the other's end.
 pub trait Kernel: fmt::Debug + Send + Sync {
-    /// The device memory that stands in its parameters, each range as its address and its length in
-    /// bytes.
+    /// The device memory that stands in its parameters, each range as its address and its length in bytes.
     fn ranges(&self) -> Vec<(u64, u64)>;
 
     /// The type that its nodes have. One that stands for a copy or a fill is launched and ordered like any other.
@@ -50,14 +49,12 @@ pub trait Kernel: fmt::Debug + Send + Sync {
 pub struct Launch {
     /// What it does; `None` touches no memory.
     pub kernel: Option<Arc<dyn Kernel>>,
-    /// Whether it may start before the last kernel of its stream has ended (programmatic stream
-    /// serialization).
+    /// Whether it may start before the last kernel of its stream has ended (programmatic stream serialization).
     pub programmatic: bool,
 }
 
-/// The device's memory as a kernel sees it. Every 512 bytes hold one number, at first 0; memory is
-/// told apart by what is mapped, not by address, so two addresses of the same memory see each other's
-/// writes.
+/// The device's memory as a kernel sees it. Every 512 bytes hold one number, at first 0; memory is told apart by what
+/// is mapped, not by address, so two addresses of the same memory see each other's writes.
 ///
 /// An access to memory that is not mapped, or mapped without access for the kernel's device, makes
 /// the next `synchronize` fail.
@@ -85,8 +82,7 @@ impl KernelMemory<'_> {
         }
     }
 
-    /// Writes a number into every 512 bytes of a range; `address` and `bytes` as for
-    /// [`KernelMemory::read`].
+    /// Writes a number into every 512 bytes of a range; `address` and `bytes` as for [`KernelMemory::read`].
     pub fn fill(&mut self, address: u64, bytes: u64, number: u64) {
         if self.memory.translate(self.device, (address, bytes), self.stretches).is_none() {
             *self.illegal = true;

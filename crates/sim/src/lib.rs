@@ -4,17 +4,15 @@
 //! edits, virtual memory with its refusals, whole allocations, events, failures on demand, and the
 //! running of kernels ([`Kernel`]) on memory (see [`SimDriver::set_schedule_seed`]).
 //!
-//! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`],
-//! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order between the
-//! legacy stream and blocking streams outside captures (but for the engine's events on the legacy stream,
-//! which wait for all blocking streams), child graphs, a replay inside a
-//! capture (refused), memory and host nodes, default streams of devices but the first (their handles
-//! are that one's for all drivers), per-thread default streams of threads but one (the handle is the same
-//! stream in each), and a thread's own capture mode: calls through
-//! [`Driver`](regraph::driver::Driver) that a capture may forbid are made in relaxed mode, and
-//! [`SimDriver::unsafe_call`] is one that is not. `synchronize`
-//! invalidates every capture on its device, as a wait for a device does in any mode. A graph that was
-//! handed to a capture keeps what a failed capture left in it.
+//! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`], [`SimDriver::complete_all`] or
+//! `synchronize` says so), the bytes of memory, the order between the legacy stream and blocking streams outside
+//! captures (but for the engine's events on the legacy stream, which wait for all blocking streams), child graphs, a
+//! replay inside a capture (refused), memory and host nodes, default streams of devices but the first (their handles
+//! are that one's for all drivers), per-thread default streams of threads but one (the handle is the same stream in
+//! each), and a thread's own capture mode: calls through [`Driver`](regraph::driver::Driver) that a capture may forbid
+//! are made in relaxed mode, and [`SimDriver::unsafe_call`] is one that is not. `synchronize` invalidates every capture
+//! on its device, as a wait for a device does in any mode. A graph that was handed to a capture keeps what a failed
+//! capture left in it.
 //!
 //! Work that touches memory which is not mapped, or mapped without access, when it runs makes the
 //! next `synchronize` fail, as an illegal access does. CUDA may refuse a graph that touches unmapped addresses before
@@ -254,9 +252,8 @@ impl SimDriver {
         state.set_all_gates();
     }
 
-    /// Destroys the context of a stream that was created, such as a green one, in which it is alone and captures nothing.
-    /// What it was given goes on; each call that names it fails with
-    /// [`ErrorKind::ContextDestroyed`].
+    /// Destroys the context of a stream that was created, such as a green one, in which it is alone and captures
+    /// nothing. What it was given goes on; each call that names it fails with [`ErrorKind::ContextDestroyed`].
     ///
     /// # Errors
     /// As of any call with a stream that is not there.
@@ -331,8 +328,7 @@ impl SimDriver {
         self.lock().complete_all();
     }
 
-    /// Completes all work of all streams, and says what `synchronize` would, also while streams
-    /// capture.
+    /// Completes all work of all streams, and says what `synchronize` would, also while streams capture.
     ///
     /// # Errors
     /// An illegal address, where work met memory that was not there.
@@ -430,8 +426,7 @@ impl SimDriver {
         self.lock().memory.is_exportable(address)
     }
 
-    /// The nodes that a stream's next node would depend on; none for a stream that does not
-    /// capture.
+    /// The nodes that a stream's next node would depend on; none for a stream that does not capture.
     ///
     /// # Errors
     /// An unknown stream.

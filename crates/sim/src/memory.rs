@@ -210,8 +210,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// A file that names the memory. It does not keep it, other than CUDA's: imports of memory that is
-    /// gone fail.
+    /// A file that names the memory. It does not keep it, other than CUDA's: imports of memory that is gone fail.
     #[cfg(unix)]
     pub(super) fn export(&mut self, memory: MemoryHandle) -> Fallible<Descriptor> {
         let slot = self.held(memory)?;

@@ -18,8 +18,7 @@ use regraph_driver::{
 #[cfg(feature = "cuda")]
 pub use cuda::CudaProgram;
 
-/// A range of device memory with the tag that it holds, or is to hold, in the first eight bytes of
-/// every 512.
+/// A range of device memory with the tag that it holds, or is to hold, in the first eight bytes of every 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     /// Start, a multiple of 512.
@@ -45,8 +44,7 @@ pub struct Work<'a> {
 
 /// A host program's calls on a device, with kernels and edits of graphs by hand.
 ///
-/// Every stream call may run while the stream captures; it then adds to the graph what CUDA would
-/// add.
+/// Every stream call may run while the stream captures; it then adds to the graph what CUDA would add.
 pub trait Program: Transfer {
     /// Begins a capture into an existing graph, such as a conditional node's body.
     ///

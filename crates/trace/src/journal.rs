@@ -71,9 +71,8 @@ impl<'a> Sources<'a> {
 /// ```
 ///
 /// # Errors
-/// Those of [`from_journal`], and of [`HostCalls::journal`](regraph::engine::HostCalls::journal);
-/// [`Error::NoJournal`] where the engine has neither the checker nor
-/// [`Config::journal`](regraph::engine::Config::journal).
+/// Those of [`from_journal`], and of [`HostCalls::journal`](regraph::engine::HostCalls::journal); [`Error::NoJournal`]
+/// where the engine has neither the checker nor [`Config::journal`](regraph::engine::Config::journal).
 pub fn from_capture<D: Driver>(
     engine: &Engine<D>,
     capture: CaptureId,
@@ -87,12 +86,11 @@ pub fn from_capture<D: Driver>(
 /// The journal of a capture that began on `origin` and allocates from the pool that the trace
 /// calls `pool`, with labels from `sources`.
 ///
-/// Streams are numbered in order of appearance, the origin first; nodes likewise, dependencies
-/// before dependents; blocks in order of allocation. Blocks that the capture did not allocate are
-/// left out. A use outside the capture becomes a use on a stream that never enters it. The format
-/// knows full and programmatic edges; any other edge is left out, since it promises less than
-/// both. A terminal with an edge that is not full counts as a marker of a free and not as proof for an
-/// allocation.
+/// Streams are numbered in order of appearance, the origin first; nodes likewise, dependencies before dependents;
+/// blocks in order of allocation. Blocks that the capture did not allocate are left out. A use outside the capture
+/// becomes a use on a stream that never enters it. The format knows full and programmatic edges; any other edge is left
+/// out, since it promises less than both. A terminal with an edge that is not full counts as a marker of a free and not
+/// as proof for an allocation.
 ///
 /// # Errors
 /// A journal beyond the numbers of the format, or one that breaks its rules.

@@ -7,8 +7,7 @@ use super::{BlockIndex, NodeIndex, PoolIndex, StreamIndex};
 
 /// What the host did.
 ///
-/// A stream's terminals are the nodes that its next node would depend on. They are empty when a
-/// capture begins.
+/// A stream's terminals are the nodes that its next node would depend on. They are empty when a capture begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Operation {

@@ -111,8 +111,7 @@ fn random_bindings_agree_with_the_naive_definition() {
     assert!(tally.0.contains_key("legal"), "{tally:?}");
 }
 
-/// A capture that is right by itself: each block has an address of its own. Answers where the
-/// addresses end.
+/// A capture that is right by itself: each block has an address of its own. Answers where the addresses end.
 fn busy(u: &mut Unstructured<'_>) -> Drawn<(Scene, u64)> {
     let mut scene = Scene::new();
     let mut ends = vec![BTreeSet::from([0]); u.int_in_range(1..=3)?];

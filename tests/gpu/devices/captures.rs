@@ -94,8 +94,7 @@ fn a_capture_on_one_device_alone_may_use_blocks_of_the_other() {
     assert_eq!(reports[0].0, 0);
 }
 
-/// Reuses a block of each device behind a join and takes away one of the two edges that the order
-/// rests on.
+/// Reuses a block of each device behind a join and takes away one of the two edges that the order rests on.
 fn refused(broken: usize) {
     let two = two(&Config::default());
     let (a, b) = (two.sides[0].stream(), two.sides[1].stream());

@@ -14,8 +14,7 @@ use crate::device::Device;
 
 type Shared<P> = Arc<P>;
 
-/// A ping-pong between the devices: each step writes a block of its own device and reads the last
-/// one of the other's.
+/// A ping-pong between the devices: each step writes a block of its own device and reads the last one of the other's.
 fn ping_pong<P: Device>(
     two: &Two<P>,
     pools: &[Pool<Shared<P>>; 2],

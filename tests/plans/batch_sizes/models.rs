@@ -109,8 +109,7 @@ pub fn mlp_16384(pass: &Pass<'_>, batch: u64) -> Block {
     mlp(pass, batch, 16384)
 }
 
-/// A prompt of 64 tokens and attention with scores that live for three kernels, a workspace of
-/// fixed size beside them.
+/// A prompt of 64 tokens and attention with scores that live for three kernels, a workspace of fixed size beside them.
 pub fn attention(pass: &Pass<'_>, batch: u64) -> Block {
     let (tokens, hidden, heads) = (64, 1536, 24);
     let row = batch * tokens * hidden * 2;
@@ -146,8 +145,7 @@ pub fn attention(pass: &Pass<'_>, batch: u64) -> Block {
     x
 }
 
-/// One token at a time: small rows, odd sizes, lengths that go with the batch, and logits at the
-/// end.
+/// One token at a time: small rows, odd sizes, lengths that go with the batch, and logits at the end.
 pub fn decode(pass: &Pass<'_>, batch: u64) -> Block {
     let hidden = 2880;
     let row = batch * hidden * 2;

@@ -17,8 +17,7 @@ fn raise(point: &mut Point, other: &[u32]) {
     }
 }
 
-/// The points behind all nodes of a trace: each goes on with a chain that ends in a node it comes
-/// after, or begins one.
+/// The points behind all nodes of a trace: each goes on with a chain that ends in a node it comes after, or begins one.
 fn points(operations: &[Operation]) -> Vec<Point> {
     let mut after = Vec::new();
     let mut terminals: HashMap<u16, Vec<u32>> = HashMap::new();

@@ -163,8 +163,7 @@ impl<'a> Judge<'a> {
         after
     }
 
-    /// The pairs whose node is one of its block's free markers or comes before one, and those whose
-    /// block has none.
+    /// The pairs whose node is one of its block's free markers or comes before one, and those whose block has none.
     fn come_before(&self, pairs: &[(u32, u32)]) -> FixedBitSet {
         let mut before = FixedBitSet::with_capacity(pairs.len());
         let mut questions = Vec::new();

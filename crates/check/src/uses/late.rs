@@ -37,8 +37,7 @@ pub struct LateUse {
     pub address: u64,
     /// How far into the block it is, in bytes.
     pub offset: u64,
-    /// The block's free markers, none of which is the node or comes after it; its own stream's
-    /// first.
+    /// The block's free markers, none of which is the node or comes after it; its own stream's first.
     pub markers: Vec<Marker>,
 }
 

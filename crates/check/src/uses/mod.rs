@@ -3,19 +3,16 @@
 //!
 //! # Late uses
 //!
-//! A block's possible users end at its free markers: the terminals of its streams at the free, or
-//! at the last use that `regraph::Engine::record_use` declared. A kernel that
-//! was launched after that, or on a stream that
-//! `record_stream` was never told of, may run beside
-//! the block that has the memory next. No proof from streams can see it, but the node's parameters may: a
-//! value that lies in a block's address range, in a node that no free marker of the block waits
-//! for.
+//! A block's possible users end at its free markers: the terminals of its streams at the free, or at the last use that
+//! `regraph::Engine::record_use` declared. A kernel that was launched after that, or on a stream that `record_stream`
+//! was never told of, may run beside the block that has the memory next. No proof from streams can see it, but the
+//! node's parameters may: a value that lies in a block's address range, in a node that no free marker of the block
+//! waits for.
 //!
-//! **A detector, not a proof.** A finding is a warning: a number that happens to look like an
-//! address counts as one, though only where it falls into a block of the same capture and its node
-//! comes after that block's allocation and before none of its markers. No finding proves nothing: addresses
-//! that kernels find in memory are not seen, nor uses through parameters that the driver cannot
-//! describe, nor those in bodies of conditional nodes.
+//! **A detector, not a proof.** A finding is a warning: a number that happens to look like an address counts as one,
+//! though only where it falls into a block of the same capture and its node comes after that block's allocation and
+//! before none of its markers. No finding proves nothing: addresses that kernels find in memory are not seen, nor uses
+//! through parameters that the driver cannot describe, nor those in bodies of conditional nodes.
 //!
 //! What is told of a node, for each address among its parameters:
 //! - nothing where the address is in no block of the capture, or in one from outside it;
@@ -26,10 +23,9 @@
 //!   whose streams were set back while they were live. They are not handed out again in the capture;
 //! - nothing of the end of a block that the node is also given an address in: it belongs to an
 //!   iterator's end, not to the block behind;
-//! - else the youngest block at the address whose allocation comes before the node. It may mean an
-//!   older one: a stream that the host did not name is looked at late, if ever, so no look saw its node
-//!   launched before the younger block's allocation. If the younger block's uses cover the node too,
-//!   nothing is told.
+//! - else the youngest block at the address whose allocation comes before the node. It may mean an older one: a stream
+//!   that the host did not name is looked at late, if ever, so no look saw its node launched before the younger block's
+//!   allocation. If the younger block's uses cover the node too, nothing is told.
 //!
 //! # Early reads
 //!

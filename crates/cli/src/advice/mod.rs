@@ -1,8 +1,7 @@
 //! What each way to place a capture's blocks comes to, and which is worth what it costs.
 //!
-//! Memory and mappings do not depend on kernels, so traces run on a simulated device that gives out
-//! memory as the one that is asked about. Times are no part of the advice: it is the same on every
-//! machine.
+//! Memory and mappings do not depend on kernels, so traces run on a simulated device that gives out memory as the one
+//! that is asked about. Times are no part of the advice: it is the same on every machine.
 
 use std::sync::Arc;
 

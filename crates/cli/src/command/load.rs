@@ -11,8 +11,7 @@ use regraph_trace::{Operation, ReadError, Trace};
 /// The trace in a file, or on standard input where the path is `-`.
 ///
 /// # Errors
-/// [`Failure::Input`] with the file's name and, where there is one, the line; likewise for a trace
-/// without a capture.
+/// [`Failure::Input`] with the file's name and, where there is one, the line; likewise for a trace without a capture.
 pub fn load(path: &Path) -> Result<Trace, Failure> {
     let name = name(path);
     let wrong = |error: &dyn std::fmt::Display| {

@@ -35,9 +35,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Check certificates of `replay --certificate`: that a trace's captures cannot do with less memory.
     ///
-    /// Blocks that the trace names are told with their names and lines of code.
-    /// The check shares no code with what found them. Exit status: 0 if all hold, 1 if one does not, 2
-    /// for a bad file or bad usage.
+    /// Blocks that the trace names are told with their names and lines of code. The check shares no code with what
+    /// found them. Exit status: 0 if all hold, 1 if one does not, 2 for a bad file or bad usage.
     Certify(certify::Arguments),
     /// Print what a snapshot holds and what its blocks wait for, or what has changed from one to a later one.
     ///

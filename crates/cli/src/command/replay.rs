@@ -23,8 +23,7 @@ use serde::Serialize;
 use super::load::{self, load};
 use super::write;
 
-/// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
-/// between them overlap.
+/// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order between them overlap.
 const TAG_DELAY: u32 = 2_000;
 /// How often the graphs are launched with tags on.
 const TAG_LAUNCHES: u32 = 3;

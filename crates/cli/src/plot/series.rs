@@ -98,8 +98,7 @@ impl Series {
         self.highest(|sample| sample.waiting)
     }
 
-    /// [`Series::peak_reserved`] over [`Series::peak_allocated`]; `None` where nothing was
-    /// allocated.
+    /// [`Series::peak_reserved`] over [`Series::peak_allocated`]; `None` where nothing was allocated.
     pub fn reserved_over_allocated(&self) -> Option<f64> {
         let reserved = self.peak_reserved() as f64;
         (self.peak_allocated > 0).then(|| reserved / self.peak_allocated as f64)

@@ -27,9 +27,8 @@ pub(super) struct End {
     pub(super) markers: Vec<NodeIndex>,
 }
 
-/// The finished graph and the blocks allocated in a capture, from the operations behind its
-/// `begin`. Blocks allocated while their stream is outside the capture are left out: the graph may
-/// not rely on them.
+/// The finished graph and the blocks allocated in a capture, from the operations behind its `begin`. Blocks allocated
+/// while their stream is outside the capture are left out: the graph may not rely on them.
 pub(super) fn lifetimes(origin: StreamIndex, operations: &[Operation]) -> (Model, Vec<Lifetime>) {
     let mut members = Members::new(origin, operations);
     let mut model = Model::default();

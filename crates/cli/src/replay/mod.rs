@@ -1,9 +1,8 @@
 //! Running a trace against an [`Engine`](regraph::engine::Engine) on any [`Program`].
 //!
-//! Every operation of the trace becomes the host's call: kernels are launched, streams wait, raw
-//! nodes are added and terminals set on the graph under capture, blocks come from the engine. With
-//! tags on, the nodes also write and check what lies in the blocks, so that a wrong reuse shows as
-//! wrong data.
+//! Every operation of the trace becomes the host's call: kernels are launched, streams wait, raw nodes are added and
+//! terminals set on the graph under capture, blocks come from the engine. With tags on, the nodes also write and check
+//! what lies in the blocks, so that a wrong reuse shows as wrong data.
 
 mod again;
 mod cleanup;
@@ -119,8 +118,7 @@ pub struct Replayed {
     pub verified: bool,
     /// How often a capture was made again, refused for a programmatic launch.
     pub again: usize,
-    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`]
-    /// and [`Plan::Twice`].
+    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`] and [`Plan::Twice`].
     pub plans: Vec<PlanReport>,
     /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
     pub instantiate_ns: Option<u64>,
@@ -169,12 +167,11 @@ pub struct Output {
 
 /// Runs a trace.
 ///
-/// Membership in a capture is the trace's: a stream with a `kernel` or `terminals` line enters the
-/// capture, with no terminals, at the first line that names it; a stream that waits for one in the
-/// capture enters by that; one that only allocates or uses blocks stays outside. A `wait` for a
-/// stream outside adds nothing, as its terminals are empty. Before `end` every stream joins the
-/// origin. Allocations outside captures come from the pool of the last capture that began (or of
-/// the first one). The engine observes a stream before and after a `terminals` line.
+/// Membership in a capture is the trace's: a stream with a `kernel` or `terminals` line enters the capture, with no
+/// terminals, at the first line that names it; a stream that waits for one in the capture enters by that; one that only
+/// allocates or uses blocks stays outside. A `wait` for a stream outside adds nothing, as its terminals are empty.
+/// Before `end` every stream joins the origin. Allocations outside captures come from the pool of the last capture that
+/// began (or of the first one). The engine observes a stream before and after a `terminals` line.
 ///
 /// A capture that is refused for a programmatic launch alone is made again (`programmatic` is `auto`);
 /// what it freed from before it is gone by then.
@@ -214,9 +211,8 @@ pub fn place<P: Program>(
     Ok(placed)
 }
 
-/// Runs a trace as [`replay`] does, calls `take` behind each operation with what memory came
-/// to, and `placed` with all placements before anything is given back. Placements are the same; times are not to be
-/// relied on.
+/// Runs a trace as [`replay`] does, calls `take` behind each operation with what memory came to, and `placed` with all
+/// placements before anything is given back. Placements are the same; times are not to be relied on.
 ///
 /// Behind an allocation and a free it looks at every free range, behind an allocation with the
 /// reason why it is refused.

@@ -65,8 +65,7 @@ impl Model {
         self.owner[node as usize]
     }
 
-    /// The nodes from `first` up that are, or by full edges precede, one of `nodes`; bit 0 is
-    /// `first`.
+    /// The nodes from `first` up that are, or by full edges precede, one of `nodes`; bit 0 is `first`.
     pub(super) fn up_to(&self, nodes: &[NodeIndex], first: NodeIndex) -> FixedBitSet {
         let top = nodes.iter().map(|node| node + 1).max().unwrap_or(first).max(first);
         let mut reached = FixedBitSet::with_capacity((top - first) as usize);
@@ -83,8 +82,7 @@ impl Model {
         reached
     }
 
-    /// The nodes from `first` to below `end` that are, or by full edges follow, `first`; bit 0 is
-    /// `first`.
+    /// The nodes from `first` to below `end` that are, or by full edges follow, `first`; bit 0 is `first`.
     pub(super) fn from(&self, first: NodeIndex, end: NodeIndex) -> FixedBitSet {
         let mut reached = FixedBitSet::with_capacity((end - first) as usize);
         reached.insert(0);

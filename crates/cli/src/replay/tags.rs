@@ -1,8 +1,7 @@
 //! Which node of a capture writes and which nodes check each block's tag.
 //!
-//! Only nodes that the host's contract allows to touch a block do: behind its allocation, and
-//! before its free by one of its markers. So what the engine may rightly reuse stays right, and
-//! a wrong reuse can show.
+//! Only nodes that the host's contract allows to touch a block do: behind its allocation, and before its free by one of
+//! its markers. So what the engine may rightly reuse stays right, and a wrong reuse can show.
 
 use super::lifetime::{lifetimes, Lifetime};
 use super::model::Model;

@@ -412,8 +412,7 @@ fn a_trace_may_be_scaled() {
     assert!(stderr(&output).contains("--scale 4000000000: operation 1"), "{}", stderr(&output));
 }
 
-/// A stream is set back before the end of a block that took over pages: what it allocates then begins
-/// elsewhere.
+/// A stream is set back before the end of a block that took over pages: what it allocates then begins elsewhere.
 #[test]
 fn a_planned_capture_with_a_set_back_is_accepted() {
     let output = replay_sim(&["--plan", "exact", &trace("planned_after_set_back")]);

@@ -121,13 +121,11 @@ pub(super) fn retain(symbols: &Symbols, ordinal: u32) -> Result<Arc<CudaContext>
 }
 
 impl CudaDriver {
-    /// Gives other devices access to all memory that this driver hands out from now on, by their
-    /// ordinals, so that their kernels can use it: an engine's blocks, where the engine is made on
-    /// this driver afterwards.
+    /// Gives other devices access to all memory that this driver hands out from now on, by their ordinals, so that
+    /// their kernels can use it: an engine's blocks, where the engine is made on this driver afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; what the
-    /// driver answers.
+    /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; what the driver answers.
     pub fn with_peers(self, ordinals: &[u32]) -> Result<Self> {
         for &ordinal in ordinals {
             self.add_peer(ordinal)?;

@@ -1,8 +1,7 @@
 //! What a node's parameters hold that may be a device address.
 //!
-//! The driver says where each parameter of a kernel begins and how long it is, but not what it is,
-//! so every aligned eight-byte value counts: a pointer passed by value is one of them, also inside
-//! a structure, since the ABI aligns it.
+//! The driver says where each parameter of a kernel begins and how long it is, but not what it is, so every aligned
+//! eight-byte value counts: a pointer passed by value is one of them, also inside a structure, since the ABI aligns it.
 //!
 //! The functions for it are newer than those that the driver object needs (CUDA 12.4), and a driver
 //! without them shows nothing.

@@ -9,8 +9,7 @@ use super::CudaDriver;
 const DEEPEST: usize = 64;
 
 impl CudaDriver {
-    /// The values of a node, or of all nodes of a child graph. The thread is relaxed and its
-    /// context current.
+    /// The values of a node, or of all nodes of a child graph. The thread is relaxed and its context current.
     pub(super) fn push_pointers(
         &self,
         node: NodeHandle,

@@ -1,11 +1,10 @@
 //! The most that can flow: Dinic's algorithm (1970), from wherever it starts.
 //!
-//! In each phase the levels are found, and along them memory is passed on until nothing more can be:
-//! an item with spare memory gives to a position, whose own giver gives to another, and so on to a
-//! position that wants more. What turns out to lead nowhere is not looked at again in the phase.
-//! After a phase the shortest way is longer, as in Hopcroft and Karp's matching (1973): an edge from
-//! an item to a position counts 0 and its reverse 1, so a way that uses an edge that the phase made is
-//! longer by one at least. It stands on a stack of its own; ways may be long.
+//! In each phase the levels are found, and along them memory is passed on until nothing more can be: an item with spare
+//! memory gives to a position, whose own giver gives to another, and so on to a position that wants more. What turns
+//! out to lead nowhere is not looked at again in the phase. After a phase the shortest way is longer, as in Hopcroft
+//! and Karp's matching (1973): an edge from an item to a position counts 0 and its reverse 1, so a way that uses an
+//! edge that the phase made is longer by one at least. It stands on a stack of its own; ways may be long.
 
 use super::levels::Levels;
 use super::network::Network;

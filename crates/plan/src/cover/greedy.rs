@@ -51,8 +51,7 @@ type Ranked = Reverse<(u32, Reverse<u32>)>;
 
 /// Which items each row knows to have given memory back.
 struct Known {
-    /// By row: own first, then by how many rows knew of it when that was looked at, roughly; the
-    /// latest first.
+    /// By row: own first, then by how many rows knew of it when that was looked at, roughly; the latest first.
     rows: Vec<BinaryHeap<Ranked>>,
     /// By item: how many rows know of it.
     shared: Vec<u32>,

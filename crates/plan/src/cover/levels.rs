@@ -37,8 +37,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Finds all levels. Says whether a position that wants more can be reached; if not, all that
-    /// can be reached was.
+    /// Finds all levels. Says whether a position that wants more can be reached; if not, all that can be reached was.
     pub(super) fn find(&mut self, network: &Network<'_>) -> bool {
         let rows = &network.rows;
         self.of.clear();

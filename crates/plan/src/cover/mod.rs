@@ -1,10 +1,9 @@
 //! The least memory for things that are in use as boxes, and who passes it on to whom.
 //!
-//! That is Dilworth's theorem (1950) with weights: as many units of memory are needed as the heaviest
-//! antichain weighs, and so many do, each serving a chain. The chains come from a largest flow (Ford
-//! and Fulkerson 1956; Dantzig and Hoffman 1956): an item gives its memory to items that it precedes,
-//! and what flows need not be new. The antichain is that flow's least cut. `design/plans.md` has the
-//! proofs.
+//! That is Dilworth's theorem (1950) with weights: as many units of memory are needed as the heaviest antichain weighs,
+//! and so many do, each serving a chain. The chains come from a largest flow (Ford and Fulkerson 1956; Dantzig and
+//! Hoffman 1956): an item gives its memory to items that it precedes, and what flows need not be new. The antichain is
+//! that flow's least cut. `design/plans.md` has the proofs.
 //!
 //! * `rows`: items in rows, along which an item that may give to one may give to all later ones.
 //! * `network`: what is given and taken. Its n² edges are not stored, so no graph library has it.
@@ -208,8 +207,7 @@ impl Cover {
     /// and memory as the items do, once more. R is S where nothing goes back.
     ///
     /// # Panics
-    /// Panics if there are more than `u32::MAX` items, or if the least memory is more than
-    /// `u64::MAX`.
+    /// Panics if there are more than `u32::MAX` items, or if the least memory is more than `u64::MAX`.
     pub fn new(items: &Items) -> Self {
         let mut network = Network::new(items);
         greedy::fill(&mut network);

@@ -1,9 +1,8 @@
 //! Items in rows: in each, what is known only grows.
 //!
-//! So an item that may give to one of a row may give to all later ones, and one number a row says to
-//! which. An item goes to the latest row of its hint that it continues. Streams that never go back
-//! make one row each. Where going back has made many, any row that an item continues will do: the
-//! cost grows with their number.
+//! So an item that may give to one of a row may give to all later ones, and one number a row says to which. An item
+//! goes to the latest row of its hint that it continues. Streams that never go back make one row each. Where going back
+//! has made many, any row that an item continues will do: the cost grows with their number.
 
 use std::ops::Range;
 

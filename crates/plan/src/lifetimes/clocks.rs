@@ -48,9 +48,8 @@ struct Chain {
 
 /// The clocks of all nodes.
 ///
-/// `done` of a node tells what is completed when it is; `before` (under `lag`; else it is not kept)
-/// what is completed before it starts; `behind` which nodes any edges lead to it from, where those are
-/// more than `done`.
+/// `done` of a node tells what is completed when it is; `before` (under `lag`; else it is not kept) what is completed
+/// before it starts; `behind` which nodes any edges lead to it from, where those are more than `done`.
 #[derive(Debug)]
 pub(super) struct Clocks {
     lag: bool,

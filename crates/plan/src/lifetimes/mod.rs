@@ -1,12 +1,11 @@
 //! When the blocks of a capture are in use, as boxes.
 //!
-//! The nodes of a capture fall into *chains*: in each, every node is completed before the next one
-//! starts, or at least a block that knows the next one to be completed knows it of this one. On S streams
-//! that never go back there are S. What a stream knows to be completed is then one number a chain:
-//! how many of the chain's first nodes. At its allocation a block *knows* such a point; it *needs*
-//! another: the least that holds all its free markers and the terminals of its stream at its
-//! allocation. Memory can go from `a` to `b` without an edge being added if and only if `b` knows all
-//! that `a` needs, number by number.
+//! The nodes of a capture fall into *chains*: in each, every node is completed before the next one starts, or at least
+//! a block that knows the next one to be completed knows it of this one. On S streams that never go back there are S.
+//! What a stream knows to be completed is then one number a chain: how many of the chain's first nodes. At its
+//! allocation a block *knows* such a point; it *needs* another: the least that holds all its free markers and the
+//! terminals of its stream at its allocation. Memory can go from `a` to `b` without an edge being added if and only if
+//! `b` knows all that `a` needs, number by number.
 //!
 //! That is a strict partial order of the blocks that were used: a node that used `a` came after what
 //! `a` knew, so `a` needs more than it knows.
@@ -94,8 +93,7 @@ impl Lifetimes {
         &self.blocks
     }
 
-    /// What a block's stream knew at its allocation: of each chain, how many first nodes were
-    /// completed.
+    /// What a block's stream knew at its allocation: of each chain, how many first nodes were completed.
     pub fn known(&self, block: usize) -> &[u32] {
         &self.known[block * self.chains..][..self.chains]
     }

@@ -54,11 +54,10 @@ struct Told {
 impl Lifetimes {
     /// The blocks that a capture allocated, from its journal and with what programmatic edges prove.
     ///
-    /// A block needs its free markers, the terminals of its stream at its allocation (but those whose
-    /// edge to the next node proves nothing), and, where its streams were set back or went on behind an
-    /// edge that proves nothing, each node that they gained meanwhile. It was used if its stream gained a
-    /// node between its allocation and the last use there, or if another of its streams gained one that
-    /// is not known to be completed at the allocation.
+    /// A block needs its free markers, the terminals of its stream at its allocation (but those whose edge to the next
+    /// node proves nothing), and, where its streams were set back or went on behind an edge that proves nothing, each
+    /// node that they gained meanwhile. It was used if its stream gained a node between its allocation and the last use
+    /// there, or if another of its streams gained one that is not known to be completed at the allocation.
     ///
     /// Costs a few operations for each node, edge, look and block, times the number of chains; a clock
     /// of 4 bytes a chain is held for each node meanwhile. At most 4096 chains are told apart, and no

@@ -17,8 +17,7 @@ use super::tape::Interval;
 use super::threads::{Threader, Threads, Weights};
 use super::together::together;
 
-/// What it may count to leave a part that others follow, in hundredths of a mapping: each is tried for the same
-/// cover.
+/// What it may count to leave a part that others follow, in hundredths of a mapping: each is tried for the same cover.
 const TRIED: [u64; 3] = [100, 50, 0];
 /// How many of them on the way to more joints.
 const QUICK: usize = 3;

@@ -1,9 +1,8 @@
 //! Which pages a run takes of those that are there.
 //!
-//! What counts is mappings: one for each part taken, and one more for every earlier use of pages that
-//! are parted. Parts that go on where the address before ends cost nothing. Of the rest, a sum of parts
-//! is found that fits, or that fits up to a piece of a larger part or up to new pages, whichever costs
-//! least.
+//! What counts is mappings: one for each part taken, and one more for every earlier use of pages that are parted. Parts
+//! that go on where the address before ends cost nothing. Of the rest, a sum of parts is found that fits, or that fits
+//! up to a piece of a larger part or up to new pages, whichever costs least.
 
 use smallvec::{smallvec, SmallVec};
 

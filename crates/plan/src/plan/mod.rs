@@ -4,12 +4,11 @@
 //! known which block precedes which, and each page of physical memory can serve a chain of pages of addresses. A plan
 //! costs mappings: some 20 us each, for any size.
 //!
-//! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much
-//! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay
-//! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
-//! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
-//! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
-//! (`compact`). `design/plans.md` has the whole story.
+//! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much runs pass on to each
+//! other, `threads` which physical pages these are, so that neighbours stay together, and `pieces` cuts where they do
+//! not. Runs are joined where that saves mappings, for no memory more or for as much as a limit of mappings asks for
+//! (`budget`). Pieces that are there already are put where they fit (`held`); for graphs that are there already one set
+//! of pieces is found anew (`compact`). `design/plans.md` has the whole story.
 
 mod budget;
 mod choose;
@@ -159,9 +158,8 @@ pub struct Plan {
 impl Plan {
     /// Plans for a capture's blocks.
     ///
-    /// `granularity` is the device's, in bytes; `held` are pieces that are there already; those whose
-    /// sizes are no multiple of the granularity are not used. The same input always leads to the same
-    /// plan.
+    /// `granularity` is the device's, in bytes; `held` are pieces that are there already; those whose sizes are no
+    /// multiple of the granularity are not used. The same input always leads to the same plan.
     ///
     /// New pieces are cut into ever smaller ones, each a quarter or third of what is left, as far as the options allow so
     /// many mappings, unless [`Options::pool_graphs`] is one. Later graphs whose blocks have other sizes can use them,

@@ -161,8 +161,7 @@ impl Runs {
         one.zip(other).map(|(one, other)| u64::from(*one.max(other))).sum()
     }
 
-    /// The runs in the order of their allocation. What precedes another comes before it: all its
-    /// blocks do.
+    /// The runs in the order of their allocation. What precedes another comes before it: all its blocks do.
     pub fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.runs.len() as u32).collect();
         order.sort_unstable_by_key(|run| (self.runs[*run as usize].block, *run));

@@ -20,8 +20,7 @@ impl Layout {
         self.pieces.iter().map(|piece| piece.0).sum()
     }
 
-    /// A layout of these pages whose pieces are the parts of this one's, and by part the held piece that it is,
-    /// if any.
+    /// A layout of these pages whose pieces are the parts of this one's, and by part the held piece that it is, if any.
     pub fn parted(&self, parts: &[Vec<Part>], runs: &Runs) -> (Self, Vec<Option<u32>>) {
         let (mut parted, mut held) = (Self::default(), Vec::new());
         let mut first = Vec::with_capacity(parts.len());

@@ -1,10 +1,9 @@
 //! Physical pages in a row, and where they will have to be cut.
 //!
-//! The pages lie on a *tape* in the order in which they are first used. It falls into *parts*: in
-//! each, the pages have always been passed on together. Two neighbouring parts are *glued* while
-//! every address that the one was mapped at has the other behind it; then they still are one piece
-//! of memory. Splitting a part costs nothing until the glue breaks, and then a mapping for every
-//! address that the pages have been used at.
+//! The pages lie on a *tape* in the order in which they are first used. It falls into *parts*: in each, the pages have
+//! always been passed on together. Two neighbouring parts are *glued* while every address that the one was mapped at
+//! has the other behind it; then they still are one piece of memory. Splitting a part costs nothing until the glue
+//! breaks, and then a mapping for every address that the pages have been used at.
 
 use regraph_record::index::{define_index, Map};
 use smallvec::SmallVec;

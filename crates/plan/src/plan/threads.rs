@@ -1,10 +1,9 @@
 //! Who has which physical pages.
 //!
-//! The cover says how much each run of pages takes from what its row has, and how much is new. Which
-//! pages these are is open, and decides how many mappings there will be. The runs are walked in the
-//! order of their allocation, and each chooses (`choose.rs`) among what has come to its row. A run may
-//! take new pages where the cover has it take used ones, as long as later runs of its row can take
-//! those instead of new ones.
+//! The cover says how much each run of pages takes from what its row has, and how much is new. Which pages these are is
+//! open, and decides how many mappings there will be. The runs are walked in the order of their allocation, and each
+//! chooses (`choose.rs`) among what has come to its row. A run may take new pages where the cover has it take used
+//! ones, as long as later runs of its row can take those instead of new ones.
 
 use smallvec::SmallVec;
 

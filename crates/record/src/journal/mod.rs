@@ -32,8 +32,7 @@ pub enum Entry<'a> {
         /// What its next node would depend on.
         terminals: Nodes<'a>,
     },
-    /// The dependencies of a node, as the driver gave them when it was first seen. They may have
-    /// been edited since.
+    /// The dependencies of a node, as the driver gave them when it was first seen. They may have been edited since.
     Node {
         /// The node.
         node: NodeHandle,
@@ -87,9 +86,8 @@ pub enum Entry<'a> {
         /// What the live blocks occupy that such an entry can tell of, in bytes.
         listed: u64,
     },
-    /// A block that this capture did not allocate lies here: from before the capture, from outside
-    /// it, or from another capture. One with a lower number than an earlier [`Entry::Pool`] names has lain
-    /// here since then.
+    /// A block that this capture did not allocate lies here: from before the capture, from outside it, or from another
+    /// capture. One with a lower number than an earlier [`Entry::Pool`] names has lain here since then.
     Standing {
         /// The block.
         block: BlockNumber,
@@ -98,9 +96,8 @@ pub enum Entry<'a> {
         /// How much of the address range it occupies, in bytes.
         bytes: u64,
     },
-    /// A block that stood before the first look at any stream is one of this capture's from now on, as if
-    /// it had been handed out to `stream` then: everything outside the capture that used it has
-    /// completed.
+    /// A block that stood before the first look at any stream is one of this capture's from now on, as if it had been
+    /// handed out to `stream` then: everything outside the capture that used it has completed.
     Input {
         /// The block.
         block: BlockNumber,
@@ -139,10 +136,9 @@ pub enum Entry<'a> {
         /// The graph, by its capture.
         graph: CaptureId,
     },
-    /// A block of another graph lay on this physical memory that the graph's capture did not free,
-    /// and the host has freed it since: from then on the host keeps apart the graph's launches and
-    /// what it needs of the memory. Wherever it comes in the journal, it holds for all of the
-    /// capture.
+    /// A block of another graph lay on this physical memory that the graph's capture did not free, and the host has
+    /// freed it since: from then on the host keeps apart the graph's launches and what it needs of the memory. Wherever
+    /// it comes in the journal, it holds for all of the capture.
     OutputFreed {
         /// The physical memory.
         memory: u64,

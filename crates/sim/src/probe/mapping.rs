@@ -7,8 +7,7 @@ use regraph::driver::{Driver, Result};
 /// How many mappings are timed. Each takes some 20 microseconds, so all take less than a millisecond.
 const TIMED: u64 = 16;
 
-/// How a device maps memory: what a plan (`plan:exact`) needs and pays there, known before the first
-/// capture.
+/// How a device maps memory: what a plan (`plan:exact`) needs and pays there, known before the first capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mapping {
@@ -27,8 +26,7 @@ impl Mapping {
     /// May be called while streams capture or work runs; both make the time longer.
     ///
     /// # Errors
-    /// The first call of the driver that fails. Whatever was made is given back as far as the driver
-    /// lets it.
+    /// The first call of the driver that fails. Whatever was made is given back as far as the driver lets it.
     pub fn measure<D: Driver + ?Sized>(device: &D) -> Result<Option<Self>> {
         let Some(granularity) = device.memory_support().granularity() else {
             return Ok(None);

@@ -9,8 +9,7 @@ use super::raw::{ConditionalNodeParams, LaunchConfig, ATTRIBUTE_COMPUTE_CAPABILI
 
 macro_rules! functions {
     ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {
-        /// Each field is a function of libcuda; the method of the same name turns its code into a
-        /// result.
+        /// Each field is a function of libcuda; the method of the same name turns its code into a result.
         pub(super) struct Functions {
             $($field: unsafe extern "C" fn($($kind),*) -> u32,)*
         }

@@ -125,8 +125,7 @@ impl Parameters {
         }
     }
 
-    /// Pointers to the parameters, valid while `self` is borrowed. The driver copies the values
-    /// and writes none.
+    /// Pointers to the parameters, valid while `self` is borrowed. The driver copies the values and writes none.
     pub fn pointers(&self) -> [Pointer; 6] {
         fn erase<T>(value: &T) -> Pointer {
             std::ptr::from_ref(value).cast::<c_void>().cast_mut()

@@ -1,5 +1,4 @@
-//! The driver's numbers and structures that tagged programs alone need, in the layout of `cuda.h`
-//! from CUDA 12.3 on.
+//! The driver's numbers and structures that tagged programs alone need, in the layout of `cuda.h` from CUDA 12.3 on.
 
 use std::mem::{offset_of, size_of};
 

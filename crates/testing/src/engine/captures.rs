@@ -134,8 +134,7 @@ impl World {
         }
     }
 
-    /// Ends a capture one way or another: joined or not, the driver first or the engine first,
-    /// kept or abandoned.
+    /// Ends a capture one way or another: joined or not, the driver first or the engine first, kept or abandoned.
     pub(super) fn end(&mut self, u: &mut Unstructured<'_>, capture: usize) -> Result<()> {
         let join = u.ratio(9, 10)?;
         let abandon = u.ratio(1, 8)?;

@@ -43,8 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// What a stream launches next may use the blocks that it has in use, so it has to come after
-    /// their allocation.
+    /// What a stream launches next may use the blocks that it has in use, so it has to come after their allocation.
     fn order_live_blocks(&self, capture: usize, stream: usize, terminals: &mut Vec<Dependency>) {
         for block in self.live().into_iter().filter(|_| self.ordered) {
             let block = &self.blocks[block];
@@ -76,8 +75,7 @@ impl World {
         }
     }
 
-    /// Adds a node by hand, as frameworks do for what streams cannot launch, and perhaps puts it
-    /// in a stream's way.
+    /// Adds a node by hand, as frameworks do for what streams cannot launch, and perhaps puts it in a stream's way.
     pub(super) fn add_node(&mut self, u: &mut Unstructured<'_>, stream: usize) -> Result<()> {
         let Standing::Inside(capture) = self.standing(stream) else {
             return Ok(());

@@ -9,8 +9,7 @@ use regraph_paths::{Nodes, Paths};
 
 /// The nodes of one capture.
 pub(super) struct NodeTable {
-    /// By the edges that each had when it was made, on a device where programmatic successors never
-    /// wait.
+    /// By the edges that each had when it was made, on a device where programmatic successors never wait.
     made: Paths,
     /// By node: what was behind it by any edges when it was made.
     behind: BTreeMap<NodeHandle, Nodes>,

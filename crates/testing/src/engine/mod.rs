@@ -34,8 +34,7 @@ pub struct Finding {
     pub refused: usize,
     /// Captures that it accepted.
     pub accepted: usize,
-    /// Captures that it refused because of edges that the host made so, or nodes that no look at a
-    /// stream explains.
+    /// Captures that it refused because of edges that the host made so, or nodes that no look at a stream explains.
     pub excused: usize,
 }
 
@@ -70,8 +69,7 @@ pub fn engine(data: &[u8]) {
     }
 }
 
-/// Runs the program on an engine without one of its safety rules. What the checker accepts must
-/// be safe all the same.
+/// Runs the program on an engine without one of its safety rules. What the checker accepts must be safe all the same.
 ///
 /// # Panics
 /// Where the checker is wrong.

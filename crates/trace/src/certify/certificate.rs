@@ -126,8 +126,7 @@ impl Certificate {
     /// Reads all certificates of a file. Empty lines are allowed.
     ///
     /// # Errors
-    /// The first line that is none, a line longer than [`LINE_LIMIT`] bytes, or a failure of the
-    /// input.
+    /// The first line that is none, a line longer than [`LINE_LIMIT`] bytes, or a failure of the input.
     pub fn read(input: impl BufRead) -> Result<Vec<Self>, ReadError> {
         let mut certificates = Vec::new();
         let mut lines = Lines::new(input, LINE_LIMIT);

@@ -92,10 +92,9 @@ pub enum Refusal {
     },
 }
 
-/// Checks a certificate. If there is no error, no placement of its capture that adds no edges to the
-/// graph uses less than its `minimum_bytes`, with blocks rounded up to
-/// [`BLOCK_MULTIPLE`](super::BLOCK_MULTIPLE) bytes. Memory stays in proportion to the trace and the
-/// certificate.
+/// Checks a certificate. If there is no error, no placement of its capture that adds no edges to the graph uses less
+/// than its `minimum_bytes`, with blocks rounded up to [`BLOCK_MULTIPLE`](super::BLOCK_MULTIPLE) bytes. Memory stays in
+/// proportion to the trace and the certificate.
 ///
 /// # Errors
 /// What it does not prove, or does not say rightly.

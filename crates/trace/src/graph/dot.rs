@@ -7,9 +7,8 @@ use petgraph::visit::EdgeRef;
 
 use super::{at, Dag, Edge, Reuse, Window, Wrong};
 
-/// The nodes of a window in DOT, a cluster for each stream, with the blocks that begin and end at each node. Edges
-/// that prove a reuse are green, programmatic ones dashed; reuses that nothing proves are red, and so is what is
-/// `wrong`.
+/// The nodes of a window in DOT, a cluster for each stream, with the blocks that begin and end at each node. Edges that
+/// prove a reuse are green, programmatic ones dashed; reuses that nothing proves are red, and so is what is `wrong`.
 pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) -> String {
     let shown = window.of(dag);
     let mut text =

@@ -92,8 +92,7 @@ pub struct Node {
     pub kind: Kind,
     /// Its kernel's name, where the trace says it.
     pub label: Option<String>,
-    /// The stream that it was launched on; of the raw form, the first stream whose terminals were it or
-    /// came after it.
+    /// The stream that it was launched on; of the raw form, the first stream whose terminals were it or came after it.
     pub stream: Option<StreamIndex>,
     /// Blocks that it is the first to be able to use, on their own stream.
     pub allocated: Vec<BlockIndex>,

@@ -109,8 +109,7 @@ impl Memory {
         (address < found && end <= found).then_some((start, expandable))
     }
 
-    /// Adds memory. Expandable neighbours become one, since pieces may be mapped together and
-    /// unmapped one by one.
+    /// Adds memory. Expandable neighbours become one, since pieces may be mapped together and unmapped one by one.
     fn insert(&mut self, mut start: u64, mut end: u64, expandable: bool) {
         if expandable {
             if let Some(&(far, true)) = self.segments.get(&end) {

@@ -57,8 +57,7 @@ pub enum InvalidSnapshot {
         /// What was asked for.
         requested_size: u64,
     },
-    /// A block waits for something though it has not been freed, or says that it waits and not for
-    /// what.
+    /// A block waits for something though it has not been freed, or says that it waits and not for what.
     #[error("block {address:#x}: it is not one that waits")]
     Waiting {
         /// The block.

@@ -100,9 +100,8 @@ fn fields_with<'a>(
     types.into_iter().map(|it| (format!("{} {}", it.file, it.name), of(it))).collect()
 }
 
-/// The fields of [`STATE`] and, from there on, of each structure and enum of the core that the type of a counted
-/// field names. A name means the type of that name in the field's own file, and where there is none, each one in the
-/// core.
+/// The fields of [`STATE`] and, from there on, of each structure and enum of the core that the type of a counted field
+/// names. A name means the type of that name in the field's own file, and where there is none, each one in the core.
 fn behind_lock(sources: &Sources) -> Result<Found, String> {
     let types = sources.types(&CORE)?.all;
     let (name, file) = STATE;
