@@ -2,9 +2,9 @@
 //! (`design/plans.md`).
 //!
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its markers are proven; a
-//! layout that does not fit the capture costs memory, never safety. One that the host has not asked for is to cost
-//! nothing: its arena gets memory in pieces, where a block needs it, and it is given up after [`GIVEN_UP`] requests in
-//! a row that have no place in it, or once blocks lie beside it that take what it saves.
+//! layout that does not fit the capture costs memory, never safety. Each is given up once blocks lie beside it that take
+//! what it saves. One that the host has not asked for is to cost nothing: its arena gets memory in pieces, where a block
+//! needs it, and it is given up after [`GIVEN_UP`] requests in a row that have no place in it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -218,13 +218,17 @@ impl Following {
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
         match self.basis {
-            _ if self.way == Way::Nowhere => true,
+            _ if self.way == Way::Nowhere || self.beyond > self.saved() => true,
             Basis::AskedFor => false,
-            _ if self.beyond > self.layout.as_asked().saturating_sub(self.layout.bytes()) => true,
             Basis::Captured => self.lost >= GIVEN_UP,
             Basis::Heard if self.followed < self.blocks.min(FIRST_FORESEEN) => true,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
+    }
+
+    /// What the layout takes less than blocks that are placed as they come, in bytes.
+    fn saved(&self) -> u64 {
+        self.layout.as_asked().saturating_sub(self.layout.bytes())
     }
 
     /// Whether a block for which the layout has no place is taken for a library's workspace: of such a size, while all
@@ -357,11 +361,17 @@ impl<D: Driver> Locked<'_, D> {
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
                 let kept = why != Why::Taken && following.is_workspace(request.bytes);
-                let beside = self.place_beside(&following, request, requester, (until, kept));
                 if !kept {
                     following.note::<()>(Err(why));
-                    if beside.is_none() {
-                        following.beyond += request.bytes;
+                }
+                let mut beside = self.place_beside(&following, request, requester, until);
+                if beside.is_none() {
+                    // What the host's layout does not know of, blocks as they come would need as well.
+                    let counts = !kept && (why == Why::Taken || !following.is_asked_for());
+                    following.beyond += if counts { request.bytes } else { 0 };
+                    // A later block of the layout would miss another place.
+                    if kept || following.is_asked_for() && !following.is_given_up() {
+                        beside = self.grow_beside(&following, request, requester);
                     }
                 }
                 beside
@@ -414,8 +424,8 @@ impl<D: Driver> Locked<'_, D> {
     /// What a layout in one place takes that is new to its pool, in bytes.
     fn new_bytes(&self, pool: PoolId, layout: &Layout) -> u64 {
         let Some(row) = self.state.pools.get(pool) else { return 0 };
-        if let Some((_, missing)) = self.earlier_arena(pool, layout.bytes()) {
-            return missing;
+        if let Some((arena, missing)) = self.earlier_arena(pool, layout.bytes()) {
+            return missing + layout.lost(&self.taken_in(pool, arena));
         }
         let unit = unit(self.driver.memory_support());
         let idle = |heap: u32| self.state.pools.heap(heap).idle_at_end(unit);
@@ -426,6 +436,15 @@ impl<D: Driver> Locked<'_, D> {
     fn earlier_arena(&self, pool: PoolId, bytes: u64) -> Option<(Arena, u64)> {
         let arena = self.state.pools.get(pool)?.arena().filter(|arena| arena.bytes >= bytes)?;
         Some((arena, self.state.pools.heap(arena.heap).missing(arena.address, bytes)?))
+    }
+
+    /// Where blocks are live in an arena, begins and ends, in bytes behind its address.
+    fn taken_in(&self, pool: PoolId, arena: Arena) -> Vec<(u64, u64)> {
+        let blocks = self.state.blocks.of(pool).filter(|it| it.site.heap == arena.heap);
+        let places = blocks.map(|it| self.state.pools.place(it.site));
+        let behind = |at: u64| at.saturating_sub(arena.address).min(arena.bytes);
+        let parts = places.map(|(at, bytes)| (behind(at), behind(at + bytes)));
+        parts.filter(|(begin, end)| begin < end).collect()
     }
 
     /// What its blocks would take that is new to the pool as they are asked for, in bytes, if all that is free there is
@@ -442,14 +461,13 @@ impl<D: Driver> Locked<'_, D> {
         self.new_bytes(pool, layout).div_ceil(unit) > self.new_as_asked(pool, layout).div_ceil(unit)
     }
 
-    /// A place that no block of the layout wants while this one is expected to be in use; new memory where the host has
-    /// asked for the layout, and for what is `kept`: a later block of the layout would miss another place.
+    /// A place that no block of the layout wants while this one is expected to be in use.
     fn place_beside(
         &mut self,
         following: &Following,
         request: &Request,
         requester: Requester,
-        (until, kept): (Option<u32>, bool),
+        until: Option<u32>,
     ) -> Option<(u32, Placed)> {
         let Arena { heap, address: base, .. } = following.arena?;
         let wanted = following.wanted(until, base);
@@ -462,12 +480,21 @@ impl<D: Driver> Locked<'_, D> {
             };
             place(&wanted).or_else(|| place(&all))
         });
-        let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && first == heap && (kept || following.is_asked_for()) {
-            // What the driver refuses, the pool may still have.
-            return self.grow(request, first, requester, true).ok().flatten();
-        }
         placed.map(|placed| (heap, placed))
+    }
+
+    /// New memory beside the arena.
+    fn grow_beside(
+        &mut self,
+        following: &Following,
+        request: &Request,
+        requester: Requester,
+    ) -> Option<(u32, Placed)> {
+        let heap = following.arena?.heap;
+        let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
+        // What the driver refuses, the pool may still have.
+        let grown = (first == heap).then(|| self.grow(request, first, requester, true));
+        grown?.ok().flatten()
     }
 
     /// The place of the next request. Else why it has none, and where its place is taken, up to which row of the layout
@@ -753,7 +780,9 @@ impl<D: Driver> Engine<D> {
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
         let workspaces = || heard.requests().workspaces(bytes);
         let heard_so = |outline| LearnedFrom::Heard(outline, workspaces());
-        let lesson = run.and_then(|run| self.lesson_of(&run, heard_so));
+        let run = run.filter(Requests::shows_waits);
+        let outline = run.map(|run| run.outline(self.config.settings.reuse));
+        let lesson = outline.map(|it| Lesson::new(it.pattern(), heard_so(it)));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
             state.lessons.searched.push((bytes, stream));
@@ -770,17 +799,6 @@ impl<D: Driver> Engine<D> {
         };
         lessons.take_in(latest);
         Ok(Lessons { begun: None, ..lessons })
-    }
-
-    /// A lesson from a run outside captures. What its streams knew of each other is guessed from their blocks; `None`
-    /// where these do not show it.
-    fn lesson_of(
-        &self,
-        run: &Requests,
-        from: impl FnOnce(Outline) -> LearnedFrom,
-    ) -> Option<Arc<Lesson>> {
-        let outline = run.shows_waits().then(|| run.outline(self.config.settings.reuse))?;
-        Some(Lesson::new(outline.pattern(), from(outline)))
     }
 
     /// Ends a run that the host has learned from, and returns what was asked for in it.
@@ -840,7 +858,8 @@ impl<D: Driver> Plans<'_, D> {
     /// there is none it gets the n-th place, where that has more bytes, and the first request was for fewer bytes than
     /// its place has or three requests in a row found none. A block that cannot have its place gets a place that no
     /// block of the layout needs while this one is expected to be in use; else it is placed as without a layout, or in
-    /// new memory. The report of the capture tells ([`CaptureReport::layout`](super::CaptureReport::layout)).
+    /// new memory. Once blocks beside the layout take what it saves, no further block follows it. The report of the
+    /// capture tells ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
     /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less new
     /// memory that way than the layout in one range, its blocks get addresses that keep the layout's offsets in pages
@@ -891,18 +910,23 @@ impl<D: Driver> Plans<'_, D> {
     /// ([`Engine::record_stream`]); a wrong guess costs memory. A run is followed, and a message says where it is not,
     /// if each of its streams but the first uses a block of another one in one of the first two turns that the host
     /// gives it, or has one turn alone, and, with several streams, if its layout takes less memory than blocks that are
-    /// placed as they come.
+    /// placed as they come. Where it is not, no capture follows an earlier run that begins with as many bytes either.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         heard::in_order(self.0.end_run()?).for_each(|demand| heard.add(demand));
-        let blocks = heard.requests().blocks();
-        match self.0.lesson_of(heard.requests(), LearnedFrom::Marked) {
-            Some(lesson) if blocks > 0 => drop(self.0.lock()?.lessons.keep(lesson)),
-            Some(_) => {}
-            None => self.0.tell(Level::Warn, || {
+        let (blocks, shows_waits) = (heard.requests().blocks(), heard.requests().shows_waits());
+        let outline = heard.requests().outline(self.0.config.settings.reuse);
+        let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
+        if !shows_waits {
+            self.0.tell(Level::Warn, || {
                 let text = "do not show what its streams wait for: no capture follows it";
                 format!("the {blocks} blocks of the run that was learned {text}")
-            }),
+            });
+            // Nor does one follow an earlier run that begins so.
+            let _ = lesson.layout.set(None);
+        }
+        if blocks > 0 {
+            drop(self.0.lock()?.lessons.keep(lesson));
         }
         Ok(blocks)
     }
@@ -948,7 +972,7 @@ pub(super) struct Lesson {
     pattern: Pattern,
     from: LearnedFrom,
     /// Made when a capture begins as the lesson does; `None` where none takes less than blocks that are placed as they
-    /// come.
+    /// come, or the run does not show what its streams wait for.
     layout: OnceLock<Option<Layout>>,
 }
 
@@ -1042,7 +1066,9 @@ impl Lessons {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
             let asked_for = |lesson: &Lesson| lesson.from.basis() == Basis::AskedFor;
-            let better = asked_for(&lesson) || from_capture && !asked_for(&known);
+            // One that has shown nothing tells less than any.
+            let shown = lesson.layout.get().is_none();
+            let better = shown && (asked_for(&lesson) || from_capture && !asked_for(&known));
             let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
             self.known.push(kept);
             return Some(other);

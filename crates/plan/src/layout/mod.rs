@@ -183,7 +183,7 @@ impl Layout {
     }
 
     /// What the blocks take, in bytes, where each goes to the first gap as it is allocated; of a layout that the host has
-    /// asked for, which is not given up once it is followed, to the best gap where that takes less.
+    /// asked for, to the best gap where that takes less.
     pub fn as_asked(&self) -> u64 {
         self.as_asked
     }
@@ -199,6 +199,26 @@ impl Layout {
     /// Panics if the unit is 0.
     pub fn saves(&self, unit: u64) -> bool {
         self.bytes.div_ceil(unit) < self.as_asked.div_ceil(unit)
+    }
+
+    /// What the blocks take at most at a time whose places lie over some of these bytes of the arena (begins and ends),
+    /// in bytes: so much is needed beside it where other blocks lie there.
+    pub fn lost(&self, taken: &[(u64, u64)]) -> u64 {
+        let mut leaving = vec![0; self.places.len() + 1];
+        let (mut held, mut most) = (0, 0);
+        for (row, place) in self.places.iter().enumerate() {
+            held -= leaving[row];
+            let (begin, end) = (place.offset, place.offset + place.bytes);
+            if !taken.iter().any(|&(from, to)| from < end && begin < to) {
+                continue;
+            }
+            held += place.bytes;
+            most = most.max(held);
+            if let Some(leaving) = place.until.and_then(|until| leaving.get_mut(until as usize)) {
+                *leaving += place.bytes;
+            }
+        }
+        most
     }
 
     /// The places, in the order of the blocks' allocation.

@@ -216,7 +216,8 @@ impl Requests {
         let mut run = (0, usize::MAX);
         // Waits of that stream that depend on whose the next block is.
         let mut open: Vec<(usize, usize, usize)> = Vec::new();
-        for (now, request) in self.requests.iter().enumerate() {
+        // Behind a run comes the next one: a branch that ends the run was forked too.
+        for (now, request) in self.requests.iter().chain(self.requests.first()).enumerate() {
             match *request {
                 Request::Allocate { stream, .. } => {
                     if run.1 != stream {
@@ -236,7 +237,6 @@ impl Requests {
                 Request::Free { .. } => {}
             }
         }
-        waits.extend(open);
         waits.sort();
         waits
     }
