@@ -78,7 +78,8 @@ fn main() {
     println!("{blocks} blocks    rows         gap       start       total        peak");
     for kind in KINDS.iter().filter(|kind| only.is_none_or(|only| kind.name.contains(only))) {
         let items = kind.items(blocks);
-        forget_peak();
+        // Sets the peak to the current figure, where the system can.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
         let (at_once, start) = least(|| Cover::at_once(&items));
         let (cover, total) = least(|| Cover::new(&items));
         let gap = (at_once as f64 / cover.minimum as f64 - 1.0) * 100.0;
@@ -172,11 +173,6 @@ fn join(clocks: &mut [Vec<u32>], stream: usize, on: usize) {
 
 fn raise(point: &mut [u32], by: &[u32]) {
     point.iter_mut().zip(by).for_each(|(number, &by)| *number = by.max(*number));
-}
-
-/// Sets the peak to the current figure, where the system can.
-fn forget_peak() {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 fn peak_mib() -> Option<u64> {

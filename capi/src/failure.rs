@@ -107,15 +107,12 @@ const NAMES: &[(&str, &str)] = &[
     ("Sharing::recall_loan", "regraph_loan_recall()"),
 ];
 
-/// The C function that a closure is in, by its type's name.
-fn function_of(closure: &'static str) -> Option<&'static str> {
-    closure.rsplit("::").find(|part| part.starts_with("regraph_"))
-}
-
-/// A message of the engine, which begins with a call in Rust, with the call of C that was made.
+/// A message of the engine, which begins with a call in Rust, with the C function that a closure is in, by the name of
+/// the closure's type.
 fn named(message: String, closure: &'static str) -> String {
+    let function = closure.rsplit("::").find(|part| part.starts_with("regraph_"));
     let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    match (message.split_once(": "), function_of(closure)) {
+    match (message.split_once(": "), function) {
         (Some((call, rest)), Some(function)) if is_name(call) => format!("{function}(): {rest}"),
         _ => message,
     }

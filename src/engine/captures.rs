@@ -763,24 +763,6 @@ impl State {
         }
     }
 
-    /// The slot of a capture where a look at the stream is all that a request needs: the capture uses the pool, on this
-    /// stream and thread, and no block was left to it to be freed.
-    #[inline(always)]
-    fn familiar(
-        &mut self,
-        capture: CaptureId,
-        pool: PoolId,
-        stream: StreamHandle,
-    ) -> Option<CaptureSlot> {
-        let slot = self.captures.slot(capture)?;
-        let row = self.captures.get(slot);
-        let known = self.captures_here(row)
-            && row.left.is_empty()
-            && row.pools.contains(&pool)
-            && row.proof.has_seen(stream);
-        known.then_some(slot)
-    }
-
     /// The capturing thread's mark, as it is if that is the calling thread.
     #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
@@ -876,7 +858,14 @@ impl<D: Driver> Locked<'_, D> {
         asked: Option<u64>,
         call: &'static str,
     ) -> Result<(CaptureSlot, StreamIndex), Error> {
-        if let Some(slot) = self.state.familiar(capture, pool, stream) {
+        // A look at the stream is all that a request needs where the capture uses the pool, on this stream and thread,
+        // and no block was left to it to be freed.
+        let slot = self.state.captures.slot(capture).filter(|&slot| {
+            let row = self.state.captures.get(slot);
+            let known = row.pools.contains(&pool) && row.proof.has_seen(stream);
+            known && self.state.captures_here(row) && row.left.is_empty()
+        });
+        if let Some(slot) = slot {
             return Ok((slot, self.look_and_ask(slot, stream, asked)));
         }
         self.assign_stream(stream, true);

@@ -407,7 +407,15 @@ impl<D: Driver> Locked<'_, D> {
         let eager = matches!(origin, Origin::Outside)
             && users != Users::Graphs
             && self.state.may_order(pool);
-        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
+        // A stream's own order is enough to have its memory back where it does not capture.
+        let ordered = eager
+            && gone.is_none()
+            && match self.driver.is_capturing(stream) {
+                Ok(captures) => !captures,
+                // The legacy stream while some blocking stream captures: it does not capture itself.
+                Err(error) => error.kind == ErrorKind::CaptureImplicit,
+            };
+        let own = ordered.then(|| self.state.timelines.open_mark(stream));
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
         }
@@ -470,17 +478,6 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pools.free_later(site);
         self.state.timelines.fence(self.driver, mark.timeline);
         self.defer(Wait::new(site, Users::Eager).behind([mark]));
-    }
-
-    /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Mark> {
-        match self.driver.is_capturing(stream) {
-            Ok(false) => {}
-            // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
-            Ok(_) | Err(_) => return None,
-        }
-        Some(self.state.timelines.open_mark(stream))
     }
 }
 

@@ -369,14 +369,6 @@ impl Ring {
         }
     }
 
-    /// Keeps other events from now on, and of those that are there as many as may stay.
-    fn set_keeps(&mut self, keeps: Keeps) {
-        self.keeps = keeps;
-        while self.count() > keeps.most {
-            self.drop_oldest();
-        }
-    }
-
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -487,7 +479,13 @@ impl State {
         };
         let stays = stays.is_some();
         let change = |ring: &mut Option<Box<Ring>>| match ring {
-            Some(ring) if stays => ring.set_keeps(keeps),
+            // Of the events that are there as many stay as may.
+            Some(ring) if stays => {
+                ring.keeps = keeps;
+                while ring.count() > keeps.most {
+                    ring.drop_oldest();
+                }
+            }
             _ => *ring = begun.map(|begun| Box::new(Ring::new(begun, keeps))),
         };
         for mut cache in caches.all() {

@@ -371,7 +371,13 @@ impl<D: Driver> Locked<'_, D> {
                     following.beyond += if counts { request.bytes } else { 0 };
                     // A later block of the layout would miss another place.
                     if kept || following.is_asked_for() && !following.is_given_up() {
-                        beside = self.grow_beside(&following, request, requester);
+                        // New memory beside the arena. What the driver refuses, the pool may still have.
+                        let heap = following.arena.map(|arena| arena.heap);
+                        let row = self.state.pools.get(request.pool);
+                        let home = row.map(|row| row.homes(request.bytes, requester)[0]);
+                        let home = home.filter(|&home| Some(home) == heap);
+                        let grown = home.map(|home| self.grow(request, home, requester, true));
+                        beside = grown.and_then(|grown| grown.ok().flatten());
                     }
                 }
                 beside
@@ -481,20 +487,6 @@ impl<D: Driver> Locked<'_, D> {
             place(&wanted).or_else(|| place(&all))
         });
         placed.map(|placed| (heap, placed))
-    }
-
-    /// New memory beside the arena.
-    fn grow_beside(
-        &mut self,
-        following: &Following,
-        request: &Request,
-        requester: Requester,
-    ) -> Option<(u32, Placed)> {
-        let heap = following.arena?.heap;
-        let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        // What the driver refuses, the pool may still have.
-        let grown = (first == heap).then(|| self.grow(request, first, requester, true));
-        grown?.ok().flatten()
     }
 
     /// The place of the next request. Else why it has none, and where its place is taken, up to which row of the layout
@@ -769,8 +761,10 @@ impl<D: Driver> Engine<D> {
     /// engine's lock is held while new requests are added, and released while the run is searched for.
     pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
         let found = self.lock().map(|mut state| {
-            let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
-            let better: Vec<Pattern> = known.map(|it| it.pattern).collect();
+            // Better than a guess: a capture tells what its streams waited for, or captures have followed the layout.
+            let better = |it: &Lesson| it.made().is_some() || it.from.basis() != Basis::Heard;
+            let known = state.lessons.known.iter().filter(|it| it.pattern.first() == bytes);
+            let better: Vec<Pattern> = known.filter(|it| better(it)).map(|it| it.pattern).collect();
             state.lessons.take_in(self.caches.take_unmarked());
             (Arc::clone(&state.lessons.heard), better)
         });
@@ -786,7 +780,10 @@ impl<D: Driver> Engine<D> {
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
             state.lessons.searched.push((bytes, stream));
-            shown.into_iter().for_each(|pattern| state.lessons.choose_again(&pattern));
+            // What was shown lately is made the latest, which is chosen.
+            let known = &mut state.lessons.known;
+            let row = known.iter().rposition(|known| Some(known.pattern) == shown);
+            row.into_iter().for_each(|row| known[row..].rotate_left(1));
             lesson.and_then(|lesson| state.lessons.keep(lesson))
         });
     }
@@ -1022,13 +1019,6 @@ impl Lesson {
     fn made(&self) -> Option<&Layout> {
         self.layout.get()?.as_ref()
     }
-
-    /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a
-    /// capture tells what its streams have waited for, and one that captures have begun to follow has a layout.
-    fn is_better_than_heard(&self, bytes: u64) -> bool {
-        let better = self.made().is_some() || self.from.basis() != Basis::Heard;
-        self.pattern.first() == bytes && better
-    }
 }
 
 /// What is learned, and what was.
@@ -1076,12 +1066,6 @@ impl Lessons {
         let oldest = (self.known.len() == LESSONS).then(|| self.known.remove(0));
         self.known.push(lesson);
         oldest
-    }
-
-    /// Makes a lesson the latest, which is chosen.
-    fn choose_again(&mut self, pattern: &Pattern) {
-        let row = self.known.iter().rposition(|known| known.pattern == *pattern);
-        row.into_iter().for_each(|row| self.known[row..].rotate_left(1));
     }
 
     /// The lesson for a capture that asks for so many bytes first, into a pool whose arena is there for so many: the

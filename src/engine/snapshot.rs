@@ -486,7 +486,9 @@ impl HeapRows {
         for (id, (address, bytes), range_of, kept_by) in &self.ranges {
             let (address, bytes, range) = (*address, *bytes, (self.number, *id));
             if open.is_none_or(|(owner, end)| owner != *range_of || end != address) {
-                let (frames, context) = stacks.of(segment_origin(origins, address));
+                let asked = origins.range(..=address).next_back();
+                let asked = asked.filter(|(start, (bytes, _))| address - **start < *bytes);
+                let (frames, context) = stacks.of(asked.map(|(_, (_, frames))| frames));
                 segments.push(Segment { frames, context, ..empty(address, *range_of) });
             }
             open = Some((*range_of, address + bytes));
@@ -521,12 +523,6 @@ impl HeapRows {
             segment.blocks.push(unused((address, size)));
         }
     }
-}
-
-/// Where the memory at an address was asked for.
-fn segment_origin(origins: &SegmentOrigins, address: u64) -> Option<&Arc<Frames>> {
-    let (start, (bytes, frames)) = origins.range(..=address).next_back()?;
-    (address - start < *bytes).then_some(frames)
 }
 
 /// The settings under the names that viewers know, and our own text.

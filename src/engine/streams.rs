@@ -216,12 +216,6 @@ impl Timelines {
         })
     }
 
-    /// Whether any thread has said that it may capture, or was seen to: other streams may join its captures. Costs a look at
-    /// each stream.
-    fn may_any_capture(&self) -> bool {
-        self.rows.iter().any(|row| row.thread.1)
-    }
-
     /// Asks where a stream is, as far as that may be asked.
     pub(super) fn ask(&self, driver: &impl Driver, stream: StreamHandle) -> StreamStatus {
         let status = if self.is_mine(stream) {
@@ -377,7 +371,8 @@ impl Timelines {
     fn record(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let Timeline { stream, owes, .. } = self.rows[timeline.index()];
         let captures = || !matches!(driver.is_capturing(stream), Ok(false));
-        let may_capture = !self.is_mine(stream) && self.may_any_capture();
+        // Other streams may join captures of any thread that may capture.
+        let may_capture = !self.is_mine(stream) && self.rows.iter().any(|row| row.thread.1);
         if owes == Owed::Wait || may_capture || captures() {
             return false;
         }

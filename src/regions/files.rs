@@ -78,7 +78,10 @@ impl Draft {
         call: &'static str,
     ) -> Result<Self, Error> {
         let (path, folder, named) = match backup {
-            Backup::Shared(path) => (path, folder_of(path), named),
+            Backup::Shared(path) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                (path, folder.unwrap_or(Path::new(".")), named)
+            }
             Backup::File(folder) => (folder, &**folder, false),
             Backup::Host | Backup::None | Backup::Device => unreachable!("kept in no file"),
         };
@@ -217,12 +220,6 @@ fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File>
 #[cfg(not(unix))]
 fn open_alone(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
-}
-
-/// The folder in which a shared file lies.
-fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 /// What tells a file from all others of the system while it is open.

@@ -143,14 +143,10 @@ fn a_capture_that_grows_maps_seldom() {
     }
 }
 
-/// Sizes of which some are small blocks.
-fn all_sizes() -> Vec<u64> {
-    (0..30).flat_map(|_| [3 * MIB, MIB]).collect()
-}
-
 #[test]
 fn what_fitted_fits_under_every_limit() {
-    let sizes = all_sizes();
+    // Of which some are small blocks.
+    let sizes: Vec<u64> = (0..30).flat_map(|_| [3 * MIB, MIB]).collect();
     let needed = 30 * 4 * MIB;
     for below in [0, 2 * MIB] {
         let allowed = needed - below;

@@ -229,10 +229,12 @@ impl Reader<'_, '_> {
                 let number = self.history.standing.len() as u32;
                 let end = self.introduce(block, Known::Standing(number), address, bytes);
                 let end = end.map_err(|flaw| malformed(index, block, flaw))?;
+                // Of what is told of only now: the first entry that names a number which the block's lies below.
+                let since = self.pools.iter().find(|&&(_, next)| block.0 < next);
                 self.history.standing.push(StandingHistory {
                     place: Place { block, stream: None, address, bytes },
                     end,
-                    entered: self.stands_since(block).unwrap_or(at),
+                    entered: since.map_or(at, |&(entry, _)| entry),
                     settled: NEVER,
                 });
             }
@@ -302,13 +304,6 @@ impl Reader<'_, '_> {
         });
         self.recent = Some((handle, number));
         number
-    }
-
-    /// The entry by which a block was there that is told of only now: the first that names a number which
-    /// the block's lies below.
-    fn stands_since(&self, block: BlockNumber) -> Option<u32> {
-        let mut pools = self.pools.iter();
-        pools.find(|&&(_, next)| block.0 < next).map(|&(entry, _)| entry)
     }
 
     fn known(&self, block: BlockNumber) -> Option<Known> {

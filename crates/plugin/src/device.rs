@@ -527,7 +527,11 @@ impl<D: Transfer> Device<D> {
         let mut pools = self.pools();
         self.end_late(&mut pools);
         let mut released = self.drop_unused(&mut pools);
-        if !pools.private.values().any(|private| self.waits_for_work(private)) {
+        // Nothing but running work may keep such a pool.
+        let live =
+            |it: &Private| self.engine.pool_statistics(it.pool).map_or(0, |pool| pool.blocks);
+        let waits = |it: &Private| it.users == 0 && (!it.graphs.is_empty() || live(it) == 0);
+        if !pools.private.values().any(waits) {
             return released;
         }
         let left = pools.private.values().filter(|private| private.users == 0);
@@ -546,11 +550,5 @@ impl<D: Transfer> Device<D> {
         }
         pools.may_be_unused = true;
         released | self.drop_unused(&mut pools)
-    }
-
-    /// Whether nothing but running work may keep a pool.
-    fn waits_for_work(&self, private: &Private) -> bool {
-        let live = || self.engine.pool_statistics(private.pool).map_or(0, |pool| pool.blocks);
-        private.users == 0 && (!private.graphs.is_empty() || live() == 0)
     }
 }

@@ -160,8 +160,9 @@ impl Row {
     pub fn is_missed<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<bool, String> {
         let (config, lacks) = self.config();
         let mut world = World::new(driver, config.flaw(lacks), Judged::Tags);
+        let refused = |it: &Error| matches!(it, Error::Refused(_) | Error::CaptureAgain(_));
         let missed = match world.run(self.program) {
-            Err(failure) if is_verdict(&*failure) && world.is_last => Ok(true),
+            Err(it) if it.downcast_ref().is_some_and(refused) && world.is_last => Ok(true),
             ran => ran.and_then(|()| Ok(world.wrong_tags()? > 0)),
         };
         missed.map_err(|failure| self.told(world.statement, &failure))
@@ -351,7 +352,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 match (done, refusal, self.judged) {
                     // A host that is told of a failure tries once more.
                     (done, _, Judged::Memory { .. }) => {
-                        if is_failure(&done) {
+                        // A claim that does not hold is no such reason, nor a block that is not there.
+                        if done.is_err_and(|it| it.is::<Error>() || it.is::<DriverError>()) {
                             self.was_told |= self.step(stream.trim(), &words).is_err();
                         }
                     }
@@ -968,23 +970,12 @@ impl World<'_, SimDriver> {
     }
 }
 
-/// Whether a call that failed was the reason why a statement did. A claim that does not hold is none, nor a block that
-/// is not there.
-fn is_failure(done: &Done) -> bool {
-    done.as_ref().is_err_and(|error| error.is::<Error>() || error.is::<DriverError>())
-}
-
 /// Whether an error is the one that is named first, with what is in quotes in its text.
 fn is_refusal(error: &(dyn std::error::Error + 'static), refusal: &str) -> bool {
     let (code, text) = (format!("{error:?}"), error.to_string());
     let mut parts = refusal.split('"');
     code.starts_with(parts.next().unwrap_or_default().trim())
         && parts.step_by(2).all(|part| code.contains(part) || text.contains(part))
-}
-
-/// Whether it is the checker that refuses.
-fn is_verdict(failure: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(failure.downcast_ref(), Some(Error::Refused(_) | Error::CaptureAgain(_)))
 }
 
 /// Bytes, as `512`, `4K`, `4M` or a sum of such.

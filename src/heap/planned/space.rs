@@ -173,7 +173,9 @@ impl Space {
         let end = address + bytes;
         let mut at = address;
         while at < end {
-            let page = self.used_around(at).or_else(|| self.idle_around(at));
+            let idle = self.idle[..self.idle_from(at + 1)].last().map(|idle| &idle.pages);
+            let idle = idle.filter(|pages| pages.extent().1 > at);
+            let page = self.used_around(at).or(idle);
             let Some(stretch) = page else { break };
             if !stretch.is_free((address, end), asker.proof) {
                 break;
@@ -478,12 +480,6 @@ impl Space {
     /// The row of the first that begin there or behind.
     fn idle_from(&self, address: u64) -> usize {
         self.idle.partition_point(|idle| idle.start() < address)
-    }
-
-    /// Those that an address is of.
-    fn idle_around(&self, address: u64) -> Option<&Stretch> {
-        let last = self.idle_from(address + 1).checked_sub(1)?;
-        Some(&self.idle[last].pages).filter(|pages| pages.extent().1 > address)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot, INPUT_LIMIT};
+use regraph::snapshot::{BlockState, SegmentBlock, SegmentType, Snapshot, INPUT_LIMIT};
 
 use regraph_cli::mebibytes;
 use regraph_cli::pickle;
@@ -121,8 +121,9 @@ fn sums(snapshot: &Snapshot) -> BTreeMap<(u32, bool), Sums> {
     for segment in &snapshot.segments {
         let sums =
             all.entry((segment.device, segment.segment_type == SegmentType::Large)).or_default();
-        let (held, used, waiting) =
-            (segment.total_size, segment.allocated_size, waiting_bytes(segment));
+        let waiting = segment.blocks.iter().filter(|block| waits(block));
+        let waiting = waiting.map(|block| block.size).sum::<u64>();
+        let (held, used) = (segment.total_size, segment.allocated_size);
         sums.segments += 1;
         for (sum, bytes) in sums.bytes.iter_mut().zip([held, used, waiting, held - used - waiting])
         {
@@ -221,11 +222,6 @@ fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()
 /// Whether a block that was freed waits for something.
 fn waits(block: &SegmentBlock) -> bool {
     block.waiting.is_some() || block.state == BlockState::ActivePendingFree
-}
-
-/// The blocks of a segment that wait, in bytes.
-fn waiting_bytes(segment: &Segment) -> u64 {
-    segment.blocks.iter().filter(|block| waits(block)).map(|block| block.size).sum()
 }
 
 /// The largest blocks that wait, and what for.

@@ -255,13 +255,6 @@ impl CudaDriver {
         Ok(())
     }
 
-    /// Makes the context current for a default stream: its handle means a stream of the context
-    /// that is current. For any other stream it is not needed.
-    #[inline]
-    fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {
-        stream.is_default().then(|| self.bind_to(stream)).transpose()
-    }
-
     /// Asks about a stream's capture, a second time with the context current where that is needed: it is while what is
     /// returned lives.
     #[inline]
@@ -270,7 +263,8 @@ impl CudaDriver {
         stream: StreamHandle,
         mut ask: impl FnMut() -> u32,
     ) -> Result<Option<Current<'_>>> {
-        let mut current = self.bind_for(stream)?;
+        // A default stream's handle means a stream of the context that is current.
+        let mut current = stream.is_default().then(|| self.bind_to(stream)).transpose()?;
         let mut code = ask();
         // Said of a context that is destroyed while ours is current, it is the stream's.
         let of_current = matches!(code, raw::INVALID_CONTEXT | raw::CONTEXT_IS_DESTROYED);

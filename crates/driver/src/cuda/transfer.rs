@@ -35,7 +35,13 @@ impl Transfer for CudaDriver {
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
         let Some(pages) = Pages::new(bytes) else { return self.allocate_locked(bytes) };
         let place = pages.place();
-        if self.lock_pages(&pages, bytes).is_ok() {
+        let locked = self.enter().and_then(|_relaxed| {
+            // SAFETY: the pages are mapped, of that size, and stay so until they are unlocked.
+            unsafe {
+                self.symbols.host_register(pointer(place), bytes as usize, raw::HOST_PORTABLE)
+            }
+        });
+        if locked.is_ok() {
             self.pages.insert(pages, true);
             return Ok(place);
         }
@@ -126,13 +132,5 @@ impl CudaDriver {
         // SAFETY: writes one pointer.
         unsafe { self.symbols.host_allocate(&mut place, bytes as usize, raw::HOST_PORTABLE) }?;
         Ok(HostPlace(place as usize))
-    }
-
-    /// Locks pages of this process.
-    fn lock_pages(&self, pages: &Pages, bytes: u64) -> Result<()> {
-        let place = pointer(pages.place());
-        let _relaxed = self.enter()?;
-        // SAFETY: the pages are mapped, of that size, and stay so until they are unlocked.
-        unsafe { self.symbols.host_register(place, bytes as usize, raw::HOST_PORTABLE) }
     }
 }

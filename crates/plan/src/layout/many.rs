@@ -139,7 +139,10 @@ impl SpanPacker {
         let mut looked = 0;
         for &other in placed {
             looked += 1;
-            if self.are_beside(block, other) {
+            let (earlier, later) = (block.min(other), block.max(other));
+            let stream = self.stream[later as usize] as usize;
+            // Neither may lie over the other.
+            if later < self.until[earlier as usize * self.streams + stream] {
                 let offset = self.offsets[other as usize];
                 beside.push((offset, offset + self.bytes[other as usize]));
             }
@@ -162,13 +165,5 @@ impl SpanPacker {
         }
         self.beside = beside;
         best.map_or(free_from, |(_, offset)| offset)
-    }
-
-    /// Whether neither of two blocks may lie over the other.
-    #[inline]
-    fn are_beside(&self, one: u32, other: u32) -> bool {
-        let (earlier, later) = (one.min(other), one.max(other));
-        let stream = self.stream[later as usize] as usize;
-        later < self.until[earlier as usize * self.streams + stream]
     }
 }

@@ -20,11 +20,6 @@ const SUMMED: u64 = 512;
 /// One mapping, in the unit of costs.
 const MAPPING: u64 = 100;
 
-/// Whether so much is paid for large new memory without a look at what is there.
-fn cheap(cost: u64) -> bool {
-    cost <= 2 * MAPPING
-}
-
 /// What has to be decided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
@@ -102,6 +97,8 @@ impl Chooser {
         if let Some(pick) = self.collect(choice, pool, tape, &open) {
             return smallvec![pick];
         }
+        // So much is paid for large new memory without a look at what is there.
+        let cheap = |cost| cost <= 2 * MAPPING;
         match choice.need {
             need if need > SUMMED && self.fresh(choice, tape, need).is_some_and(cheap) => {
                 smallvec![Pick { part: None, pages: need }]

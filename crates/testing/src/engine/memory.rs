@@ -43,7 +43,11 @@ impl World {
         let standing = self.standing(stream);
         let fits = asked_first
             && self.explain(pool, stream).is_some_and(|ranges| {
-                let small = self.small_segments();
+                let snapshot = self.engine.snapshot().expect("no call has panicked");
+                let small = |it: &&Segment| it.segment_type == SegmentType::Small;
+                let extent = |it: &Segment| it.address..it.address + it.total_size;
+                // The segments that small blocks are looked for in first.
+                let small: Vec<_> = snapshot.segments.iter().filter(small).map(extent).collect();
                 ranges.iter().any(|range| {
                     range.refusal.is_none()
                         && range.bytes >= bytes
@@ -156,14 +160,6 @@ impl World {
             Standing::Ruined(capture) => self.bury(capture),
             other => panic!("called ruined, and is {other:?}"),
         }
-    }
-
-    /// The segments that small blocks are looked for in first.
-    fn small_segments(&self) -> Vec<std::ops::Range<u64>> {
-        let snapshot = self.engine.snapshot().expect("no call has panicked");
-        let small = |segment: &&Segment| segment.segment_type == SegmentType::Small;
-        let extent = |segment: &Segment| segment.address..segment.address + segment.total_size;
-        snapshot.segments.iter().filter(small).map(extent).collect()
     }
 
     pub(super) fn reserved(&self, pool: usize) -> u64 {

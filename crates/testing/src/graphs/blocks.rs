@@ -117,7 +117,14 @@ impl<P: Program> World<'_, P> {
         self.count("blocks that a pool has offered", u64::from(home != asked));
         let span = self.span(block.id);
         let mut lies = self.homes[home].used.iter().any(|&used| overlap(used, span));
-        if lies && self.came_again(home, span) {
+        // Planned captures have addresses of their own, which go with their graphs and may have come again: the engine
+        // says then that none is lent.
+        let inputs = self.graphs.iter().flat_map(|it| &it.inputs).map(|it| ends(&it.1));
+        let mut places = self.graphs.iter().flat_map(|it| &it.places).copied().chain(inputs);
+        let gone = self.plan.is_some() && home == 0 && !places.any(|it| overlap(it, span));
+        let unlent =
+            || self.homes[home].pool.statistics().is_ok_and(|it| it.lent == self.lent(home));
+        if lies && gone && unlent() {
             self.homes[home].used.retain(|&used| !overlap(used, span));
             lies = false;
         }
@@ -146,15 +153,6 @@ impl<P: Program> World<'_, P> {
             captured: None,
         });
         Ok(())
-    }
-
-    /// Whether addresses that graphs of a pool once used have gone with them and come again: the engine says that none is
-    /// lent. Only planned captures have addresses of their own, which go with the graph.
-    fn came_again(&self, home: usize, span: (u64, u64)) -> bool {
-        let inputs = self.graphs.iter().flat_map(|it| &it.inputs).map(|it| ends(&it.1));
-        let mut places = self.graphs.iter().flat_map(|it| &it.places).copied().chain(inputs);
-        let gone = self.plan.is_some() && home == 0 && !places.any(|it| overlap(it, span));
-        gone && self.homes[home].pool.statistics().is_ok_and(|it| it.lent == self.lent(home))
     }
 
     fn request(

@@ -31,7 +31,8 @@ impl Copy {
         tests: &[&str],
     ) -> Result<Self, Box<dyn Error>> {
         let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
-        let roots: HashSet<PathBuf> = table.mutants.iter().map(|it| root_of(&it.file)).collect();
+        let packages = table.mutants.iter().filter_map(|it| Some(it.file.split_once("src/")?.0));
+        let roots: HashSet<PathBuf> = packages.map(|it| format!("{it}src/lib.rs").into()).collect();
         let mut files = HashMap::new();
         for file in listed.split('\0').map(Path::new).filter(|file| root.join(file).is_file()) {
             let mut contents = fs::read(root.join(file))?;
@@ -106,12 +107,6 @@ fn with_modules(
         })
     };
     Ok(source.lines().filter(is_needed).flat_map(|line| [line, "\n"]).collect())
-}
-
-/// The root of the crate that has a file.
-fn root_of(file: &str) -> PathBuf {
-    let (package, _) = file.split_once("src/").unwrap_or_default();
-    PathBuf::from(format!("{package}src/lib.rs"))
 }
 
 /// The name of the workspace's commit.
