@@ -524,8 +524,10 @@ fn leaks_are_listed_with_their_origin() {
 fn a_wait_for_the_device_covers_its_own_streams() {
     let b = &bench(Config::default());
     let second = b.driver.add_device(SimConfig::default());
-    let [s] = b.streams();
+    let [s, mine] = b.streams();
     let elsewhere = second.create_stream().unwrap();
+    // From now on no thread records an event on another one's stream.
+    b.engine.host().may_capture(mine).unwrap();
     std::thread::scope(|scope| {
         let (done, is_done) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
