@@ -6,7 +6,7 @@
 //! what it saves. One that the host has not asked for is to cost nothing: its arena gets memory in pieces, where a block
 //! needs it, and it is given up after [`GIVEN_UP`] requests in a row that have no place in it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -444,8 +444,8 @@ impl<D: Driver> Locked<'_, D> {
         Some((arena, self.state.pools.heap(arena.heap).missing(arena.address, bytes)?))
     }
 
-    /// Where blocks are live in an arena, begins and ends, in bytes behind its address.
-    fn taken_in(&self, pool: PoolId, arena: Arena) -> Vec<(u64, u64)> {
+    /// Where blocks are live in an arena, ends by begins, in bytes behind its address.
+    fn taken_in(&self, pool: PoolId, arena: Arena) -> BTreeMap<u64, u64> {
         let blocks = self.state.blocks.of(pool).filter(|it| it.site.heap == arena.heap);
         let places = blocks.map(|it| self.state.pools.place(it.site));
         let behind = |at: u64| at.saturating_sub(arena.address).min(arena.bytes);

@@ -23,7 +23,7 @@ mod period;
 mod requests;
 mod sweep;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
@@ -201,15 +201,16 @@ impl Layout {
         self.bytes.div_ceil(unit) < self.as_asked.div_ceil(unit)
     }
 
-    /// What the blocks take at most at a time whose places lie over some of these bytes of the arena (begins and ends),
-    /// in bytes: so much is needed beside it where other blocks lie there.
-    pub fn lost(&self, taken: &[(u64, u64)]) -> u64 {
+    /// What the blocks take at most at a time whose places lie over bytes of the arena that are taken, in bytes: so much
+    /// is needed beside it. `taken` has where each such part begins and where it ends; none lies over another. Takes a
+    /// look at each place, times the logarithm of the parts.
+    pub fn lost(&self, taken: &BTreeMap<u64, u64>) -> u64 {
         let mut leaving = vec![0; self.places.len() + 1];
         let (mut held, mut most) = (0, 0);
         for (row, place) in self.places.iter().enumerate() {
             held -= leaving[row];
             let (begin, end) = (place.offset, place.offset + place.bytes);
-            if !taken.iter().any(|&(from, to)| from < end && begin < to) {
+            if taken.range(..end).next_back().is_none_or(|(_, &to)| to <= begin) {
                 continue;
             }
             held += place.bytes;
