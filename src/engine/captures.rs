@@ -858,15 +858,14 @@ impl<D: Driver> Locked<'_, D> {
         asked: Option<u64>,
         call: &'static str,
     ) -> Result<(CaptureSlot, StreamIndex), Error> {
-        // A look at the stream is all that a request needs where the capture uses the pool, on this stream and thread,
-        // and no block was left to it to be freed.
-        let slot = self.state.captures.slot(capture).filter(|&slot| {
+        if let Some(slot) = self.state.captures.slot(capture) {
+            // A look at the stream is all that a request needs where the capture uses the pool, on this stream and
+            // thread, and no block was left to it to be freed.
             let row = self.state.captures.get(slot);
-            let known = row.pools.contains(&pool) && row.proof.has_seen(stream);
-            known && self.state.captures_here(row) && row.left.is_empty()
-        });
-        if let Some(slot) = slot {
-            return Ok((slot, self.look_and_ask(slot, stream, asked)));
+            let known = self.state.captures_here(row) && row.left.is_empty();
+            if known && row.pools.contains(&pool) && row.proof.has_seen(stream) {
+                return Ok((slot, self.look_and_ask(slot, stream, asked)));
+            }
         }
         self.assign_stream(stream, true);
         self.caches.set_capturing(stream);

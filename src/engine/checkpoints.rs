@@ -148,26 +148,21 @@ impl State {
         let mut gone = heaps.filter_map(|heap| {
             self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
         });
+        // Blocks may lie there that were offered to another pool.
+        let offered = self.blocks.of(pool).filter(|block| block.tenure.asked_of().is_some());
+        let offered: Vec<(u64, u64)> = offered.map(|it| self.pools.place(it.site)).collect();
+        let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
+        let is_offered = |&(address, bytes): &(u64, u64)| {
+            offered.iter().any(|&(at, held)| at < address + bytes && address < at + held)
+        };
         let why = if checkpoint.pool != pool {
             CheckpointRefusal::OtherPool { of: checkpoint.pool }
-        } else if let Some((address, bytes)) =
-            gone.next().or_else(|| self.first_offered(pool, checkpoint))
-        {
+        } else if let Some((address, bytes)) = gone.next().or_else(|| places.find(is_offered)) {
             CheckpointRefusal::Gone { address, bytes }
         } else {
             return Ok(());
         };
         Err(self.no_checkpoint(pool, call, why))
-    }
-
-    /// The first place of a checkpoint where a block lies that was offered to another pool.
-    fn first_offered(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
-        let offered = self.blocks.of(pool).filter(|block| block.tenure.asked_of().is_some());
-        let offered: Vec<(u64, u64)> = offered.map(|it| self.pools.place(it.site)).collect();
-        let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
-        places.find(|&(address, bytes)| {
-            offered.iter().any(|&(at, held)| at < address + bytes && address < at + held)
-        })
     }
 
     /// Whether work from before a restoration of a pool may still use memory that is free in it.

@@ -80,11 +80,7 @@ impl Heap {
             if let Requester::Lent { .. } = requester {
                 return None;
             }
-            let takes = |id: &RangeId| {
-                self.ranges[*id].bytes >= bytes && self.may_take(*id, requester, proof)
-            };
-            let size = |id: &RangeId| (self.ranges[*id].bytes, self.ranges[*id].address);
-            let whole = self.free_ids().filter(takes).min_by_key(size)?;
+            let whole = self.tightest(bytes, requester, proof)?;
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
         if let (Requester::Outside { timeline }, false) = (requester, self.may_split(bytes)) {
@@ -244,6 +240,13 @@ impl Heap {
     fn tries(&self, requester: Requester) -> usize {
         let vain = number(requester).and_then(|number| self.vain.get(number));
         vain.map_or(TRIES, |vain| (TRIES >> vain.failures.min(16)).max(FEW))
+    }
+
+    /// The smallest range that holds a block and may be taken, where none is split.
+    fn tightest(&self, bytes: u64, requester: Requester, proof: Proof<'_>) -> Option<RangeId> {
+        let holds = |id: &RangeId| self.ranges[*id].bytes >= bytes;
+        let free = self.free_ids().filter(|id| holds(id) && self.may_take(*id, requester, proof));
+        free.min_by_key(|&id| (self.ranges[id].bytes, self.ranges[id].address))
     }
 
     /// The lowest range for a block that is too large to share one: it is given whole.
