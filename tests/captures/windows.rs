@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, HostApi, StreamHandle};
+use regraph::driver::{
+    CaptureMode, Dependency, Driver, EdgeData, ErrorKind, HostApi, StreamHandle,
+};
 use regraph::settings::Programmatic;
 use regraph_paths::{Before, Paths};
 use regraph_reach::{Capture, NodeIndex, Outlook, StreamIndex};
 use regraph_record::effort::spent;
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 /// Terminals as edges to the next node, which may be programmatic.
@@ -91,7 +93,8 @@ fn run_in(
             enter(&driver, streams[stream], &mut paths);
         } else if (random.f64() < set_backs) && !old.is_empty() {
             let back = &old[random.u32(..old.len() as u32) as usize];
-            driver.set_terminals(streams[stream], back).expect("nodes of the capture");
+            let back = next_edges(back, launches && random.bool());
+            driver.set_terminals(streams[stream], &back).expect("nodes of the capture");
         } else if stream != other {
             driver.wait(streams[stream], streams[other]).expect("both are there");
         }
@@ -180,4 +183,24 @@ fn edges_of_every_kind() {
     (0..2).for_each(|seed| run(seed, Programmatic::Lag, true, Next::Early));
     (0..2).for_each(|seed| run(seed, Programmatic::Auto, true, Next::Full));
     (0..2).for_each(|seed| run(seed, Programmatic::Auto, true, Next::Changing));
+}
+
+/// Nor does it have those of the node that was asked about before.
+#[test]
+fn a_node_whose_dependencies_are_refused_has_none() {
+    let driver = SimDriver::new(SimConfig::default());
+    let stream = driver.create_stream().unwrap();
+    driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    let (mut capture, mut terminals) = (Capture::new(Programmatic::Deny, true), Vec::new());
+    let mut proven = |refuses: bool| {
+        driver.launch(stream, Work::default(), false).unwrap();
+        driver.capture_status(stream, &mut terminals).unwrap();
+        if refuses {
+            driver.fail_nth(Call::Dependencies, 0, ErrorKind::InvalidValue);
+        }
+        let stream = capture.look(&driver, stream, &terminals, None);
+        (0..capture.nodes()).filter(|&it| capture.proves(stream, &[NodeIndex::new(it)])).collect()
+    };
+    let all: [Vec<usize>; 3] = [false, false, true].map(&mut proven);
+    assert_eq!(all, [vec![0], vec![0, 1], vec![2]]);
 }

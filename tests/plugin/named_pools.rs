@@ -373,6 +373,18 @@ fn all_memory_of_a_pool_with_a_source_comes_from_there_and_goes_back() {
     }
 }
 
+/// To the byte: without caching its memory is no multiple of anything.
+#[test]
+fn a_source_gets_back_as_much_as_it_was_asked_for() {
+    let config = Config::default().settings(Settings::default().caching(false));
+    let h = Host(super::host::host_on(&Arc::new(SimDriver::new(SimConfig::default())), config));
+    let (s, memory) = (h.stream(), Memory::new(64 * MIB));
+    h.make_from(POOL, &memory);
+    h.free(h.within(POOL, || h.plugin.allocate(700, 0, s).unwrap()));
+    h.drop_pool(POOL);
+    assert!(memory.live.lock().unwrap().is_empty());
+}
+
 #[test]
 fn a_pool_without_memory_may_get_a_source() {
     let h = host("");

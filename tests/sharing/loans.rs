@@ -291,6 +291,9 @@ fn a_borrower_is_asked_and_gives_back() {
     assert!(!theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap());
     assert!(!ours.recall(&loan, Duration::ZERO), "it has it still");
     assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
+    // What it has taken it has not lent.
+    assert!(is_unknown(&theirs.plugin.loan_state(taken.id).unwrap_err()));
+    assert!(is_unknown(&theirs.plugin.recall_loan(taken.id, SHORT).unwrap_err()));
     // It may take its time, and is asked as often as the lender likes.
     assert!(!ours.recall(&loan, SHORT));
     assert!(ours.is_held_back());

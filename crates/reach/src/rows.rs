@@ -166,11 +166,9 @@ impl Rows {
         self.starts.push(end);
     }
 
-    /// Empties the open row.
+    /// Empties the open row, of full edges.
     #[inline]
     pub(super) fn undo(&mut self) {
-        let start = self.start();
-        self.targets.truncate(start);
-        self.orders.truncate(start);
+        self.targets.truncate(self.start());
     }
 }

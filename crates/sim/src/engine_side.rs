@@ -53,9 +53,11 @@ impl Driver for SimDriver {
 
     #[inline]
     fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
-        dependencies.clear();
+        // Where that fails, what the caller had stays, as the caller has to expect.
         self.call(Call::Dependencies, |state| {
-            dependencies.extend_from_slice(state.graphs.dependencies(node)?);
+            let found = state.graphs.dependencies(node)?;
+            dependencies.clear();
+            dependencies.extend_from_slice(found);
             Ok(())
         })
     }
