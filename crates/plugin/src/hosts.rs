@@ -54,23 +54,16 @@ impl<D: Transfer> Plugin<D> {
         if let Some(address) = there.and_then(|there| there.allocate_at_once(bytes, stream)) {
             return Ok(address);
         }
-        held.unlocked(|| self.allocate_waiting(bytes, device, stream))
-    }
-
-    fn allocate_waiting(
-        &self,
-        bytes: u64,
-        device: u32,
-        stream: StreamHandle,
-    ) -> Result<u64, Error> {
-        if stream != PER_THREAD {
-            return self.allocate(bytes, device, stream);
-        }
-        if self.device(device)?.engine.driver().is_capturing(PER_THREAD) != Ok(false) {
-            let why = engine::StreamRefusal::PerThread;
-            return Err(engine::Error::Stream { call: "allocate", stream, why }.into());
-        }
-        self.allocate_unordered(bytes, device)
+        held.unlocked(|| {
+            if stream != PER_THREAD {
+                return self.allocate(bytes, device, stream);
+            }
+            if self.device(device)?.engine.driver().is_capturing(PER_THREAD) != Ok(false) {
+                let why = engine::StreamRefusal::PerThread;
+                return Err(engine::Error::Stream { call: "allocate", stream, why }.into());
+            }
+            self.allocate_unordered(bytes, device)
+        })
     }
 
     /// Hands out memory that no work uses any more, whichever stream uses it next, for hosts that name no

@@ -71,7 +71,8 @@ pub(super) fn asking<T, E>(
         Err(error) => ask(returned, error, request),
         granted => granted,
     };
-    want_no_more();
+    // What a request wanted goes behind the look: its source's end is code of the host's.
+    drop(with_asking(|asking| asking.wanted.take()));
     returned.give_back();
     result
 }
@@ -109,13 +110,6 @@ fn ask<T, E>(
         }
     }
     result
-}
-
-/// Forgets what a request that has ended wanted, and lets go of its source.
-#[inline]
-fn want_no_more() {
-    // Dropped behind the look: the source's end is code of the host's.
-    drop(with_asking(|asking| asking.wanted.take()));
 }
 
 /// What a source is to take back.

@@ -603,7 +603,8 @@ impl Driver for CudaDriver {
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
         let _relaxed = self.enter_for(stream)?;
-        if is_legacy_stream(stream) {
+        // The legacy stream waits for all blocking streams and they for it.
+        if stream.bits() <= 1 {
             self.refuse_implicit(stream)?;
         }
         // SAFETY: both handles are the caller's and alive.
@@ -698,9 +699,4 @@ impl CudaDriver {
 #[inline]
 fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edges: &[RawEdge]) {
     dependencies.extend(nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)));
-}
-
-/// The legacy stream, which waits for all blocking streams and they for it.
-fn is_legacy_stream(stream: StreamHandle) -> bool {
-    stream.bits() <= 1
 }

@@ -22,7 +22,13 @@ impl CudaDriver {
             NodeKind::COPY => (Inspected::Copy, &[Access::Reads, Access::Writes]),
             NodeKind::FILL => (Inspected::Fill, &[Access::Writes]),
             NodeKind::CHILD_GRAPH if depth < DEEPEST => {
-                return self.push_child(node, depth + 1, pointers);
+                let graph = self.inspection.child(node.as_raw());
+                let graph = graph.map_err(|(call, code)| failure(&self.symbols, call, code))?;
+                let Some(graph) = graph else { return Ok(()) };
+                let mut nodes = Vec::new();
+                self.nodes(GraphHandle::from_raw(graph), &mut nodes)?;
+                let mut nodes = nodes.into_iter();
+                return nodes.try_for_each(|node| self.push_pointers(node, depth + 1, pointers));
             }
             _ => return Ok(()),
         };
@@ -33,19 +39,5 @@ impl CudaDriver {
         let found = values.into_iter().zip(does);
         pointers.extend(found.map(|(address, access)| NodePointer { address, access }));
         pushed.map_err(|(call, code)| failure(&self.symbols, call, code))
-    }
-
-    fn push_child(
-        &self,
-        node: NodeHandle,
-        depth: usize,
-        pointers: &mut Vec<NodePointer>,
-    ) -> Result<()> {
-        let graph = self.inspection.child(node.as_raw());
-        let graph = graph.map_err(|(call, code)| failure(&self.symbols, call, code))?;
-        let Some(graph) = graph else { return Ok(()) };
-        let mut nodes = Vec::new();
-        self.nodes(GraphHandle::from_raw(graph), &mut nodes)?;
-        nodes.into_iter().try_for_each(|node| self.push_pointers(node, depth, pointers))
     }
 }

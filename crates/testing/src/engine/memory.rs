@@ -65,7 +65,15 @@ impl World {
         let block = match block {
             Ok(block) => block,
             Err(Error::OutOfMemory(_)) => {
-                let refused = fixed || self.exceeds_capacity(standing, bytes);
+                // A planned capture might not be able to bind a block beside all that it has live, or that is held until its
+                // end: what its pool holds for others is of no use then. In pages of up to 2 MiB.
+                let mine = |it: &&Block| it.home.is_some_and(|it| standing == Standing::Inside(it));
+                let live = self.blocks.iter().filter(mine).map(|it| it.bytes).chain([bytes]);
+                let all: u64 = live.map(|bytes| bytes.next_multiple_of(2 << 20)).sum();
+                let limit = self.engine.memory_limit().expect("no call has panicked");
+                let most = limit.unwrap_or(u64::MAX).min(self.capacity);
+                let inside = matches!(standing, Standing::Inside(_));
+                let refused = fixed || inside && self.plan.is_some() && all > most;
                 assert!(
                     !fits || refused,
                     "a free range was large enough, and the request was refused"
@@ -129,17 +137,6 @@ impl World {
         let displaced = self.contents[pool].put(block.address, end, Content::Live);
         self.displaced.push(displaced);
         Ok(())
-    }
-
-    /// Whether a planned capture might not be able to bind a block beside all that it has live, or
-    /// that is held until its end: what its pool holds for others is of no use then.
-    fn exceeds_capacity(&self, standing: Standing, bytes: u64) -> bool {
-        let Standing::Inside(capture) = standing else { return false };
-        let blocks = self.blocks.iter().filter(|it| it.home == Some(capture)).map(|it| it.bytes);
-        // Pages of up to 2 MiB.
-        let all: u64 = blocks.chain([bytes]).map(|bytes| bytes.next_multiple_of(2 << 20)).sum();
-        let limit = self.engine.memory_limit().expect("no call has panicked");
-        self.plan.is_some() && all > limit.unwrap_or(u64::MAX).min(self.capacity)
     }
 
     fn is_seen(&self, standing: Standing, pool: usize) -> bool {

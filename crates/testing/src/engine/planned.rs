@@ -170,7 +170,16 @@ impl World {
             |block: &Block| block.freed.is_none() && block.behind != block.behind_first;
         for &number in own.iter().filter(|it| planned_output(&self.blocks[**it])) {
             for graph in (0..self.captures.len()).filter(|&graph| graph != capture) {
-                let kept = self.is_written(number, graph) && !self.has_lost_output(number, graph);
+                // The host may have freed an output of a graph after its capture, on the same piece of memory.
+                let ended = self.captures[graph].ended;
+                let mut lost = self
+                    .blocks
+                    .iter()
+                    .filter(|it| it.home == Some(graph) && it.freed.is_some() && it.freed > ended);
+                let here = &self.blocks[number].behind;
+                let lost =
+                    lost.any(|it| it.behind.iter().any(|it| here.iter().any(|at| at.0 == it.0)));
+                let kept = self.is_written(number, graph) && !lost;
                 assert!(!kept, "launches of graph {graph} overwrite output {number}");
             }
         }
@@ -183,16 +192,5 @@ impl World {
         let mut blocks = self.blocks.iter().filter(of_graph);
         let launches = fate == Fate::Accepted && released.is_none();
         launches && blocks.any(|it| it.meets(&self.blocks[number]))
-    }
-
-    /// Whether the host has freed an output of a graph after its capture, which lay on the same piece
-    /// of memory as a block.
-    fn has_lost_output(&self, number: usize, graph: usize) -> bool {
-        let ended = self.captures[graph].ended;
-        let lost = |it: &&Block| it.home == Some(graph) && it.freed.is_some() && it.freed > ended;
-        let pieces = |block: &Block| -> Vec<u32> { block.behind.iter().map(|it| it.0).collect() };
-        let here = pieces(&self.blocks[number]);
-        let mut lost = self.blocks.iter().filter(lost);
-        lost.any(|it| pieces(it).iter().any(|piece| here.contains(piece)))
     }
 }

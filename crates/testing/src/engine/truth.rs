@@ -134,7 +134,11 @@ impl World {
                     // Its users' capture may have ended before the engine met the other one.
                     self.captures[one].family != self.captures[other].family
                 } else {
-                    self.follow_each_other(later.pool, one, other)
+                    // Graphs run one at a time, but the parts of one run together.
+                    let ended = |it: usize| self.captures[it].ended.unwrap_or(u64::MAX);
+                    let began = |it: usize| self.captures[it].seen[later.pool].unwrap_or(u64::MAX);
+                    self.captures[one].family != self.captures[other].family
+                        && (ended(one) <= began(other) || ended(other) <= began(one))
                 }
             }
         }
@@ -143,16 +147,5 @@ impl World {
     fn is_dead(&self, capture: usize) -> bool {
         let root = self.captures[capture].family;
         self.captures[capture].fate != Fate::Accepted || self.captures[root].fate == Fate::Dead
-    }
-
-    /// Whether one capture had ended before the engine knew of the other; graphs run one at a time,
-    /// but the parts of one run together.
-    fn follow_each_other(&self, pool: usize, one: usize, other: usize) -> bool {
-        if self.captures[one].family == self.captures[other].family {
-            return false;
-        }
-        let ended = |capture: usize| self.captures[capture].ended.unwrap_or(u64::MAX);
-        let began = |capture: usize| self.captures[capture].seen[pool].unwrap_or(u64::MAX);
-        ended(one) <= began(other) || ended(other) <= began(one)
     }
 }
