@@ -333,7 +333,8 @@ pub enum PoolRefusal {
     /// The pool's memory cannot come back at the same addresses once it is given back.
     #[error(
         "has memory that is allocated, not mapped, and would not come back at the same addresses; this needs a \
-         device with virtual memory management, caching, and a pool whose memory comes from the driver"
+         device with virtual memory management, caching, segments that grow or are not exportable, and memory that \
+         comes from the driver"
     )]
     CannotSuspend,
     /// Other processes or devices have mapped memory of the pool

@@ -40,9 +40,10 @@ pub struct Config {
     /// So requests on that stream fail, but only [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls
     /// anything back. Default: no.
     pub late_ends: bool,
-    /// Whether the host promises that a graph which is launched reads no block from outside captures that was freed
-    /// before, even inside the graph's own capture, so that such a block is free again once its streams have left their
-    /// captures. Without it the block belongs to the graphs of its pool from then on. Default: no.
+    /// Whether the host promises that a graph which is launched reads no block that was freed before, unless the block
+    /// is a graph's: a block of work outside captures that is freed inside one is free for such work again once its
+    /// streams have left their captures. Without the promise it belongs to the graphs of its pool from then on.
+    /// Default: no.
     pub keeps_inputs: bool,
     /// From how many nodes on a capture that ends in two steps
     /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged on a thread of its own.

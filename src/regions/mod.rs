@@ -263,7 +263,7 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
     /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
-    /// [`PoolRefusal::CannotSuspend`] (memory from a source, or without virtual memory), [`PoolRefusal::Exported`]
+    /// [`PoolRefusal::CannotSuspend`] (memory that is not mapped, or from a source), [`PoolRefusal::Exported`]
     /// (memory that must stay), [`PoolRefusal::HasBlocks`] (blocks of other pools lie in the memory), [`Error::Backup`]
     /// (a file cannot be written, or the host has no memory), which gives back what was locked, and
     /// [`Error::OrderLost`]. After an error of the driver the regions may sleep in part: another sleep goes on from

@@ -1,4 +1,4 @@
-//! Names of pools, graphs and blocks: another engine refuses them, and the tables' rows of what is gone are used again.
+//! Names of pools, graphs and blocks: another engine refuses them, and an engine gives the rows of what is gone to others.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
