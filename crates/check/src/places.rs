@@ -253,7 +253,7 @@ impl Places<'_, '_> {
     }
 
     /// Refuses blocks that have a byte of one memory at two of their addresses, and answers the stretches of each
-    /// block without any such byte twice. What lies behind the first end of the two is left out.
+    /// block from below.
     fn unfold(&mut self, stretches: &[Stretch], common: impl Fn(u64) -> Common) -> Vec<Stretch> {
         let mut apart = stretches.to_vec();
         for of_block in apart.chunk_by_mut(|one, other| one.2 == other.2) {
@@ -263,10 +263,6 @@ impl Places<'_, '_> {
             let (block, common) = (self.history.place(number), common(at));
             let entry = self.history.blocks[number as usize].allocated;
             self.wrong.found(entry, (self.walks, at), || Violation::Folded { block, common });
-            let ends: Vec<u64> = of_block.iter().map(|it| it.1).collect();
-            for (start, end, _) in of_block {
-                *end = ends.iter().copied().filter(|it| it > start).min().unwrap_or(*end);
-            }
         }
         apart
     }
@@ -278,25 +274,20 @@ struct Held {
     start: u64,
     /// The last block to have it, or [`NEVER`].
     block: u32,
-    /// The one before, where that is to be passed over, or [`NEVER`].
-    passed: u32,
 }
 
 /// The most parts of the map that are kept together, about.
 const MOST: usize = 64;
 
 /// Calls `met` for each two blocks that hold an address directly one after the other, the earlier
-/// one first, and where, from below; for some more than once. Where a stretch of a block begins at which another of it
-/// ends, the block is passed over as well. Blocks come in their order, the stretches of one from below. Takes time for
-/// each stretch and each part of an earlier one that it covers, and for a search among the parts.
+/// one first, and where, from below; for some more than once. Blocks come in their order, the stretches of one from
+/// below. Takes time for each stretch and each part of an earlier one that it covers, and for a search among the parts.
 fn neighbours(stretches: impl Iterator<Item = Stretch>, mut met: impl FnMut(u32, u32, u64)) {
     // All addresses, in parts by their starts; so many together that little is moved where some are put in between.
     // None of the chunks is empty. Of each where it starts.
-    let mut chunks = vec![vec![Held { start: 0, block: NEVER, passed: NEVER }]];
+    let mut chunks = vec![vec![Held { start: 0, block: NEVER }]];
     let mut starts: Vec<u64> = vec![0];
-    let mut last = (0, NEVER);
     for (start, end, block) in stretches.filter(|it| it.0 < it.1) {
-        let goes_on = std::mem::replace(&mut last, (end, block)) == (start, block);
         let at = starts.partition_point(|&it| it <= start) - 1;
         // All that it covers comes together.
         while starts.get(at + 1).is_some_and(|&next| next < end) {
@@ -308,27 +299,19 @@ fn neighbours(stretches: impl Iterator<Item = Stretch>, mut met: impl FnMut(u32,
         let chunk = &mut chunks[at];
         let first = chunk.partition_point(|part| part.start <= start) - 1;
         let mut behind = first;
-        let mut before = NEVER;
         let mut covered = chunk[first];
         for part in chunk[first..].iter().take_while(|part| part.start < end) {
-            let from = part.start.max(start);
-            if part.passed != NEVER && part.start >= start {
-                met(part.passed, block, from);
-            }
             if part.block != block && part.block != NEVER {
-                met(part.block, block, from);
-            }
-            if goes_on && part.start <= start {
-                before = part.block;
+                met(part.block, block, part.start.max(start));
             }
             covered = *part;
             behind += 1;
         }
         let to = chunk.get(behind).map_or(behind_all, |next| next.start);
-        let right = (to > end).then_some(Held { start: end, passed: NEVER, ..covered });
+        let right = (to > end).then_some(Held { start: end, ..covered });
         // What is left of the first part stays where it is. Mostly about as many parts come as go.
         let mut row = first + usize::from(chunk[first].start < start);
-        for part in [Some(Held { start, block, passed: before }), right].into_iter().flatten() {
+        for part in [Some(Held { start, block }), right].into_iter().flatten() {
             match row < behind {
                 true => chunk[row] = part,
                 false => chunk.insert(row, part),

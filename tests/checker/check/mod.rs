@@ -289,6 +289,19 @@ fn blocks_are_known_by_their_numbers_however_far_apart() {
 }
 
 #[test]
+fn a_block_meets_all_that_it_covers() {
+    // Whichever of many small ones lives still.
+    for live in [0, 100, 200, 299] {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).look(0, &[0]);
+        (0..300).for_each(|it| _ = scene.allocate_at(it, 0, it << 12, 1 << 12));
+        (0..300).filter(|&it| it != live).for_each(|it| _ = scene.free(it));
+        let answer = scene.allocate_at(300, 0, 0, 300 << 12).deny();
+        assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{live}: {answer:?}");
+    }
+}
+
+#[test]
 fn nodes_are_known_wherever_the_driver_names_them() {
     // A hundred nodes of one stream, told of from the last to the first in groups of some, in the driver's order or
     // in its reverse.

@@ -41,6 +41,11 @@ const ROWS: &[(&str, &str, &str)] = &[
         "1 not before 3",
     ),
     (
+        "a stream that gained what does not follow all that it waited for was set back",
+        "0; 1<0; 2<0; 3<1; 4<2; 5<4; s at 1 2; s: a; s at 3 4; free a; t at 4; t: b; t at 5; free b",
+        "3 not before 5",
+    ),
+    (
         "live blocks do not overlap",
         "s at; s: a; s: b {68K+4K|0x10fff+16}",
         "legal 0 | LiveOverlap",
@@ -65,8 +70,9 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     (
         "of two that stand over one another both must go",
-        "s at; standing h 64K+2K; standing i 65K+2K; settled h; {settled i|}; s: a",
-        "legal 0 | Standing",
+        "s at; standing h {64K+2K|64K+2K|60K+8K|60K+8K}; standing i {65K+2K|65K+2K|64K+1K|64K+1K}; \
+         {settled h; settled i|settled h|settled h; settled i|settled i}; s: a {||66K+1K|66K+1K}",
+        "legal 0 | Standing | legal 0 | Standing",
     ),
     (
         "nodes that the graph lacks are refused",
