@@ -294,7 +294,7 @@ impl Heap {
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
         let Some(granularity) = driver.memory_support().granularity() else { return Ok(None) };
-        if !self.plan.grows_in_place() || self.is_shut() {
+        if !self.plan.grows_in_place() {
             return Ok(None);
         }
         let idle = self.idle_at_end(granularity);
@@ -328,7 +328,7 @@ impl Heap {
     /// Gives up the addresses at the end of the segment that grows which have no memory yet: it grows there again.
     pub(crate) fn close_arena(&mut self) {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
-        let growing = growing.filter(|it| it.premapped() == 0 && !self.is_shut());
+        let growing = growing.filter(|it| it.premapped() == 0);
         let last = growing.and_then(|segment| segment.last);
         let hole = last.filter(|&last| self.ranges[last].state == RangeState::Hole);
         hole.into_iter().for_each(|hole| self.join_holes(hole));
@@ -345,9 +345,6 @@ impl Heap {
         (address, bytes): (u64, u64),
         mut limit: u64,
     ) -> Result<bool, DriverError> {
-        if self.is_shut() {
-            return Ok(false);
-        }
         let (from, to) = ((address - base) / step * step, address - base + bytes);
         let (from, to) = (base + from, base + to.next_multiple_of(step));
         let here = |hole: &RangeId| {

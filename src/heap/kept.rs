@@ -181,7 +181,7 @@ impl Heap {
         Some(site)
     }
 
-    /// The site that begins at a closed range, if it is the first of its neighbours and they hold enough.
+    /// The site that begins at a closed range, if that and the closed ones above it hold enough.
     fn opening(
         &self,
         id: RangeId,
@@ -189,12 +189,8 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Opening> {
-        let previous = self.ranges[id].previous;
-        if previous.is_some_and(|previous| self.is_closed(previous)) {
-            return None;
-        }
         let step = |range: &Range| range.previous;
-        let (first, below) = self.usable(previous, step, bytes, requester, proof);
+        let (first, below) = self.usable(self.ranges[id].previous, step, bytes, requester, proof);
         let missing = bytes - below;
         let mut held = 0;
         let mut at = Some(id);

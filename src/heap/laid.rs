@@ -103,16 +103,12 @@ impl Heap {
         None
     }
 
-    /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
-    /// blocks were given back: memory is missing there, or a place before reaches into it.
+    /// The first of some places at which no block could lie even if all of the heap's blocks were given back: memory is
+    /// missing there.
     pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
         let mapped = self.mapped_in_order();
-        let mut taken = 0;
-        places.iter().copied().find(|&(address, bytes)| {
-            let apart = address >= taken;
-            taken = address.saturating_add(bytes);
-            !apart || !self.could_hold(&mapped, (address, taken))
-        })
+        let mut places = places.iter().copied();
+        places.find(|&(address, bytes)| !self.could_hold(&mapped, (address, address + bytes)))
     }
 
     /// Whether one segment has memory from an address to another, and no capture under way a part of it.

@@ -444,16 +444,16 @@ impl HeapSegment {
         result.and(driver.unreserve(self.address, self.bytes))
     }
 
-    /// The pieces that a place lies on, in order; `None` where the device may not use all of it.
+    /// The pieces that a place lies on, in order; `None` where not all of it lies on pieces.
     fn pieces_at(
         &mut self,
         (address, bytes): (u64, u64),
     ) -> Option<impl Iterator<Item = (u64, &mut Piece)>> {
         let (&first, _) = self.pieces.range(..=address).next_back()?;
         let end = address + bytes;
-        let reached = self.pieces.range(first..end).try_fold(address, |reached, (&at, piece)| {
-            (piece.is_open() && at <= reached).then_some(at + piece.bytes)
-        });
+        let reach =
+            |reached, (&at, piece): (&u64, &Piece)| (at <= reached).then_some(at + piece.bytes);
+        let reached = self.pieces.range(first..end).try_fold(address, reach);
         let here = self.pieces.range_mut(first..end).map(|(&at, piece)| (at, piece));
         reached.filter(|&reached| reached >= end).map(|_| here)
     }
@@ -487,7 +487,7 @@ impl HeapSegment {
         Ok(Ok(Shared::Pieces { offset: place.0 - start.unwrap_or(place.0), pieces }))
     }
 
-    /// Has the pieces that a place lies on stay behind their addresses. False where the device may not use all of it.
+    /// Has the pieces that a place lies on stay behind their addresses. False where not all of it lies on pieces.
     pub(super) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
         let here = self.pieces_at(place);
         here.map(|here| here.for_each(|(_, piece)| piece.stays = true)).is_some()
@@ -509,12 +509,11 @@ impl HeapSegment {
     ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
         for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
-            let (bytes, reads) = (piece.bytes, piece.is_open());
-            if !left.take() || (reads && !keeper.may_leave(address, bytes)) {
+            if !left.take() || !keeper.may_leave(address, piece.bytes) {
                 return Ok(false);
             }
             piece.lower(driver, address)?;
-            gone.push((address, bytes));
+            gone.push((address, piece.bytes));
         }
         Ok(true)
     }
@@ -542,7 +541,6 @@ impl HeapSegment {
         left: &mut Pieces,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
         let exportable = self.exportable;
         let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
         let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();

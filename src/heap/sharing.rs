@@ -99,7 +99,7 @@ impl HeapSegment {
         let unit = driver.memory_support().granularity();
         let unit = unit.ok_or_else(|| refused(ErrorKind::NotSupported))?;
         let total = pieces.iter().try_fold(0u64, |sum, &(bytes, _)| {
-            sum.checked_add(bytes).filter(|_| bytes > 0 && bytes.is_multiple_of(unit))
+            sum.checked_add(bytes).filter(|_| bytes.is_multiple_of(unit))
         });
         let total = total.filter(|&bytes| bytes > 0);
         let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
@@ -169,9 +169,6 @@ impl Heap {
     /// Has the memory at a place stay behind its addresses until it goes back to the driver, which it does only when
     /// no block or graph uses it: others have it. False where there is none at a part of the place.
     pub(crate) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
-        if self.is_shut() {
-            return false;
-        }
         self.keep_premapped(Some(place));
         let mut segments = self.segments.iter_mut().flatten();
         let segment = segments.find(|segment| segment.owns(place.0));

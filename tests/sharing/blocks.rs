@@ -478,8 +478,14 @@ fn only_memory_that_is_there_is_kept_for_others() {
         b.engine.sharing().keep_exported(block.address, 0),
         Err(Error::ZeroBytes { .. })
     ));
-    for bytes in [u64::MAX, u64::MAX - block.address, 1 << 40] {
-        let error = b.engine.sharing().keep_exported(block.address, bytes).unwrap_err();
+    // Memory in the middle goes back.
+    let [low, middle, _high] = [(); 3].map(|()| b.engine.allocate(b.pool, 2 * MIB, s).unwrap());
+    b.engine.free(middle.id).unwrap();
+    b.driver.synchronize().unwrap();
+    assert_eq!(b.engine.empty_cache().unwrap().released, 2 * MIB);
+    let beyond = [u64::MAX, u64::MAX - block.address, 1 << 40].map(|it| (block.address, it));
+    for (address, bytes) in beyond.into_iter().chain([(low.address, 6 * MIB)]) {
+        let error = b.engine.sharing().keep_exported(address, bytes).unwrap_err();
         assert!(matches!(error, Error::NotKept { .. }), "{error}");
     }
     // Nothing was noted.
