@@ -84,12 +84,6 @@ impl PoolContents {
         let follows = |next, part: KeptPart| (part.address == next).then(|| part.end());
         parts.try_fold(address, follows) == Some(end)
     }
-
-    /// Gives up where it is kept.
-    fn take_spans(&mut self) -> Vec<Span> {
-        self.chunks.clear();
-        std::mem::take(&mut self.spans)
-    }
 }
 
 /// What the host keeps of pools, and the copies that it comes and goes by.
@@ -167,7 +161,7 @@ impl<D: Transfer> HostCopies<D> {
         let mut spans = Vec::new();
         let mut stays = |contents: &mut PoolContents, goes: bool| {
             if goes {
-                spans.append(&mut contents.take_spans());
+                spans.append(&mut contents.spans);
             }
             !goes
         };
@@ -178,9 +172,9 @@ impl<D: Transfer> HostCopies<D> {
 
     /// Gives up what a call that failed has kept of a pool. What it still copies there comes first on the same stream.
     fn forget(&mut self, pool: PoolId) {
-        if let Some(mut old) = self.kept.remove(&pool) {
+        if let Some(old) = self.kept.remove(&pool) {
             self.under_way.retain(|&(of, ..)| of != pool);
-            self.host.put_back(old.take_spans());
+            self.host.put_back(old.spans);
         }
     }
 

@@ -143,7 +143,7 @@ impl Drop for Folder {
     }
 }
 
-/// Weights in two pools and a cache, with blocks between which others were freed.
+/// Weights in three pools and a cache, with blocks between which others were freed.
 struct Bench {
     engine: Arc<Engine<Device>>,
     regions: Regions<Device>,
@@ -161,8 +161,8 @@ impl Bench {
         let stream = engine.driver().create_stream().unwrap();
         let (regions, folder) = (Regions::new(&engine), Folder::new());
         let mut bench = Self { engine, regions, stream, blocks: Vec::new(), folder };
-        let sizes = [5 * MIB, 512, 3 * MIB, 1024, 13 * MIB, 512, 7 * MIB + 1536];
-        for tag in ["weights", "weights", "cache"] {
+        let sizes = [5 * MIB, 512, 3 * MIB, 1024, 5 * MIB, 512, 7 * MIB + 1536];
+        for tag in ["weights", "cache", "weights", "weights"] {
             let pool = Pool::new(&bench.engine, PoolConfig::default().tag(tag));
             let blocks: Vec<_> =
                 sizes.iter().map(|&bytes| pool.allocate(bytes, stream).unwrap()).collect();
@@ -265,11 +265,18 @@ fn contents_are_kept_in_files_through_a_few_locked_pages() {
 /// Regions that are kept in files, in memory and not at all sleep and wake in one call, and apart.
 #[test]
 fn regions_of_every_backup_sleep_together() {
-    for cache in [Backup::Host, Backup::None, Backup::Device] {
-        let bench = Bench::new(2);
+    let folder = Folder::new();
+    let file = Backup::File(folder.0.as_path().into());
+    for cache in [Backup::Host, Backup::None, Backup::Device, file] {
+        let mut bench = Bench::new(2);
         bench.regions.set_backup("cache", cache.clone());
         let dropped = if cache == Backup::None { "cache" } else { "" };
         bench.regions.sleep(Tags::All).unwrap();
+        bench.regions.wake(Tags::All).unwrap();
+        bench.is_whole_but(dropped);
+        bench.regions.sleep(Tags::All).unwrap();
+        // A pool goes whose contents lie in the middle of a file.
+        bench.blocks.drain(8..12);
         // What is said of a region that sleeps changes nothing of what is kept of it.
         bench.regions.set_backup("weights", Backup::None);
         let kept = bench.region("cache").host_bytes;
@@ -280,8 +287,13 @@ fn regions_of_every_backup_sleep_together() {
         bench.regions.forget("weights");
         bench.regions.sleep(&["weights"]).unwrap();
         assert_eq!(bench.region("weights").host_bytes, bench.live("weights"));
+        bench.regions.retain(true);
         bench.regions.wake(Tags::All).unwrap();
         bench.is_whole_but(dropped);
+        // What stays of pools goes with them.
+        bench.blocks.clear();
+        bench.regions.free_host().unwrap();
+        assert_eq!(bench.device().host_bytes(), 0);
     }
 }
 
@@ -571,7 +583,7 @@ fn workers_that_hold_something_else_keep_it_apart() {
     let (folder, path, [first, second]) = workers(2);
     for turn in 0..4 {
         // A number in the middle of a block, then the last one of all.
-        let block = if turn % 2 == 0 { 0 } else { second.blocks.len() / 3 };
+        let block = if turn % 2 == 0 { 0 } else { second.blocks.len() / 3 * 2 };
         let (block, tag) = (&second.blocks[block].0, 1000 + turn);
         let at = if turn < 2 { 0 } else { block.bytes() - 512 };
         first.regions.sleep(Tags::All).unwrap();
