@@ -73,11 +73,17 @@ fn what_lags_says_so() {
 fn early_launches_are_found_without_the_graph() {
     for (attempt, sound) in [(Attempt::First, false), (Attempt::Last, true)] {
         let b = bench(Config::default());
-        let [s] = b.streams();
+        let [s, t] = b.streams();
         let id = b.begin(s);
         b.engine.set_attempt(id, attempt).unwrap();
         let blocks = work(&b, s);
         assert_eq!(blocks[0].address == blocks[1].address, !sound);
+        // A join behind them, by full edges.
+        b.driver.wait(t, s).unwrap();
+        [t, s].iter().for_each(|&stream| b.launch(stream));
+        b.driver.wait(s, t).unwrap();
+        b.launch(s);
+        b.engine.observe(s).unwrap();
         let graph = b.driver.end_capture(s).unwrap();
         b.driver.destroy_graph(graph).unwrap();
         let ended = b.engine.host().end_unjudged(id);

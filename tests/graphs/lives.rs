@@ -422,7 +422,12 @@ fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     let [here, there] = engines.each_ref().map(new_pool);
     let driver = engines[0].driver();
     let stream = driver.create_stream().unwrap();
+    let apart = driver.create_stream().unwrap();
     let on_both = |capture: &Capture<Driven>| {
+        driver.begin_capture(apart, CaptureMode::Relaxed)?;
+        let foreign = capture.join(&there, apart).unwrap_err();
+        assert!(matches!(foreign, Error::Stream { why: StreamRefusal::NotInCapture, .. }));
+        driver.destroy_graph(driver.end_capture(apart)?)?;
         capture.join(&there, stream)?;
         let memory = there.allocate(2 * MIB, stream)?;
         write(driver, stream, &[range(&memory, 1)]);

@@ -85,9 +85,6 @@ impl Dag {
         windows.clear();
         places.clear();
         (self.all_full, self.starts, self.queries) = (true, false, 0);
-        self.pending.clear();
-        self.fetched.clear();
-        self.answer.clear();
     }
 
     /// How many nodes are mirrored.

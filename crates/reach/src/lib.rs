@@ -152,25 +152,24 @@ impl Capture {
         }
     }
 
-    /// Forgets everything but what edges prove, so that another capture can be mirrored with what this one has
-    /// allocated. False where that is too much to be kept: then it is to be dropped.
+    /// Forgets everything but what edges prove and are expected to be, so that another capture can be mirrored with what
+    /// this one has allocated. False where that is too much to be kept: then it is to be dropped.
     pub fn clear(&mut self) -> bool {
         let Self {
-            outlook,
+            outlook: _,
             dag,
             streams,
             by_handle,
             recent,
-            indices,
+            indices: _,
             found: _,
-            now,
+            now: _,
             heed_set_back: _,
             spare,
         } = self;
         if dag.len() > KEPT_NODES || streams.len() > KEPT_STREAMS {
             return false;
         }
-        *outlook = Outlook::default();
         dag.clear();
         spare.extend(streams.drain(..).map(|Stream { handle, mut reach, .. }| {
             recent.forget(stream_key(handle));
@@ -179,8 +178,6 @@ impl Capture {
         }));
         spare.truncate(KEPT_STREAMS);
         by_handle.clear();
-        indices.clear();
-        *now = Moment::default();
         true
     }
 

@@ -140,8 +140,6 @@ impl Reach {
         self.forget();
         self.two_sets = false;
         self.replace_terminals(&[], &[]);
-        self.old.clear();
-        self.stack.clear();
     }
 
     /// The terminals, as the driver gave them last.
