@@ -1,8 +1,9 @@
 /* What a pool's graphs do not keep between launches, lent to other processes. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -84,6 +85,19 @@ static bool recalled(bench it, regraph_loan loan, uint64_t milliseconds) {
     return is_back;
 }
 
+/* A process that was forked from a borrower has no loan. */
+static void a_fork_gives_nothing_back(regraph_engine *theirs, regraph_taken_loan taken) {
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(theirs, taken.id));
+        _exit(EXIT_SUCCESS);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+}
+
 static void lent_taken_asked_for_and_given_back(void) {
     bench it = begin("exportable:True");
     regraph_engine *theirs = engine_with("exportable:True");
@@ -104,6 +118,12 @@ static void lent_taken_asked_for_and_given_back(void) {
     CHECK(!is_recalled && !recalled(it, loan, SHORT));
     OK(regraph_loan_wait_for_recall(theirs, taken.id, LONG, &is_recalled));
     CHECK(is_recalled);
+    /* So it is said to whoever asks next. */
+    is_recalled = false;
+    OK(regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
+    CHECK(is_recalled);
+    a_fork_gives_nothing_back(theirs, taken);
+    CHECK(!recalled(it, loan, SHORT));
     IS(REGRAPH_ERROR_BLOCKS_LENT, regraph_launch_graph(it.engine, it.graph, it.a));
 
     /* While something captures there, a wait would ruin that. */
@@ -225,6 +245,56 @@ static void another_process_borrows(bool is_killed) {
     end(it);
 }
 
+/* Where the process listens that has made a handle of a loan. */
+static socklen_t listens_at(const uint8_t *handle, struct sockaddr_un *at) {
+    uint32_t process;
+    int length, i;
+    memcpy(&process, handle + 56, sizeof process);
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    length = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "regraph-%u-", process);
+    for (i = 40; i < 56; i++, length += 2) snprintf(at->sun_path + 1 + length, 3, "%02x", handle[i]);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+/* A loan is back by one word and no other. */
+static void a_borrower_says_something_else(void) {
+    bench it = begin("exportable:True");
+    regraph_loan loan = lent(it, MIB);
+    struct sockaddr_un at;
+    const socklen_t length = listens_at(loan.handle, &at);
+    const int to = socket(AF_UNIX, SOCK_STREAM, 0), self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    uint8_t request[12], word = 0;
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } rights;
+    struct iovec one = {&word, 1};
+    struct msghdr message;
+    memset(request, 0xff, 4);
+    memcpy(request + 4, loan.handle + 8, 8);
+    memset(&message, 0, sizeof message);
+    memset(&rights, 0, sizeof rights);
+    message.msg_iov = &one;
+    message.msg_iovlen = 1;
+    message.msg_control = &rights;
+    message.msg_controllen = sizeof rights;
+    rights.header.cmsg_level = SOL_SOCKET;
+    rights.header.cmsg_type = SCM_RIGHTS;
+    rights.header.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&rights.header), &self, sizeof self);
+    CHECK(to >= 0 && self >= 0 && connect(to, (const struct sockaddr *)&at, length) == 0);
+    CHECK(write(to, request, sizeof request) == (ssize_t)sizeof request && sendmsg(to, &message, 0) == 1);
+    read_all(to, &word, 1);
+    CHECK(word == 1 && state(it, loan) == REGRAPH_LOAN_TAKEN);
+    CHECK(write(to, "\1", 1) == 1 && !recalled(it, loan, SHORT));
+    CHECK(write(to, "\3", 1) == 1 && recalled(it, loan, LONG));
+    close(to);
+    close(self);
+    regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
+    end(it);
+}
+
 /* A lender whose process takes connections and closes them at once, until it is killed. */
 static void close_all(const struct sockaddr_un *at, socklen_t bytes, int ready) {
     const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -277,6 +347,7 @@ int main(void) {
     another_process_borrows(false);
     another_process_borrows(true);
     lent_taken_asked_for_and_given_back();
+    a_borrower_says_something_else();
     what_is_not_lent_or_taken();
     printf("%d checks\n", checks);
     return 0;
