@@ -201,7 +201,6 @@ impl<D: HostApi> Order<D> {
         self.launches += 1;
         let marked = self.record(stream);
         if marked.is_err() {
-            self.last = None;
             self.wait_or_lose(stream.stream);
         }
         marked

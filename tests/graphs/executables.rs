@@ -313,7 +313,7 @@ fn a_pool_that_keeps_executables_later_keeps_those_it_has() {
     assert!(graphs[0].executable().is_some());
     assert_eq!((b.counts(), b.pool.executables().counted), ((3, 3, 0, 0, 0), 0));
     b.pool.keep_executables(shared().budget(2 * NODE)).unwrap();
-    assert_eq!((b.counts(), graphs[0].executable()), ((2, 3, 0, 0, 1), None));
+    assert_eq!((b.counts(), graphs[2].executable()), ((2, 3, 0, 0, 1), None));
     graphs.iter().for_each(|graph| graph.launch(b.streams[0]).unwrap());
     assert_eq!(b.ran(), [1, 2, 3]);
     // The first got the one that was asked for longest ago, the second's, which got it back.

@@ -443,6 +443,8 @@ fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     }
     graph.launch(stream).unwrap();
     driver.synchronize().unwrap();
+    let foreign = self::graph(&engines[1], stream, &[&here], 1);
+    assert!(matches!(foreign, Err(Error::Pool { why: PoolRefusal::Foreign, .. })));
 }
 
 #[test]

@@ -57,16 +57,13 @@ impl Windows {
         for &predecessor in predecessors {
             let predecessor = predecessor as usize;
             let back = word - predecessor / WORD;
-            if back >= WORDS {
-                continue;
-            }
             let words = &self.rows[predecessor % KEPT].0;
             let unite = |(union, word): (&mut Block, &Block)| *union |= word;
             // Of fixed lengths, as mostly.
             match back {
                 0 => union.iter_mut().zip(words).for_each(unite),
                 1 => union.iter_mut().zip(&words[1..]).for_each(unite),
-                _ => union.iter_mut().zip(&words[back..]).for_each(unite),
+                _ => union.iter_mut().zip(words.get(back..).unwrap_or_default()).for_each(unite),
             }
         }
         self.enter(|_| Words(union));
