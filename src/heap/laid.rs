@@ -103,35 +103,28 @@ impl Heap {
         None
     }
 
-    /// The first of some places at which no block could lie even if all of the heap's blocks were given back: memory is
-    /// missing there.
+    /// The first of some places at which no block could lie even if all of the heap's blocks were given back: not one
+    /// segment has memory for all of it, or a capture under way has a part of it.
     pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
         let mapped = self.mapped_in_order();
-        let mut places = places.iter().copied();
-        places.find(|&(address, bytes)| !self.could_hold(&mapped, (address, address + bytes)))
-    }
-
-    /// Whether one segment has memory from an address to another, and no capture under way a part of it.
-    fn could_hold(
-        &self,
-        mapped: &[(RangeId, (u64, u64), usize)],
-        (address, end): (u64, u64),
-    ) -> bool {
-        let above = mapped.partition_point(|&(_, (start, _), _)| start <= address);
-        let Some(first) = above.checked_sub(1) else { return false };
-        let mut reached = address;
-        for &(id, (start, bytes), segment) in &mapped[first..] {
-            let follows = start <= reached && reached < start + bytes;
-            let pending = matches!(self.ranges[id].state, RangeState::Pending { .. });
-            if !follows || pending || segment != mapped[first].2 {
-                return false;
+        let could_hold = |&(address, size): &(u64, u64)| {
+            let above = mapped.partition_point(|&(_, (start, _), _)| start <= address);
+            let Some(first) = above.checked_sub(1) else { return false };
+            let mut reached = address;
+            for &(id, (start, bytes), segment) in &mapped[first..] {
+                let follows = start <= reached && reached < start + bytes;
+                let pending = matches!(self.ranges[id].state, RangeState::Pending { .. });
+                if !follows || pending || segment != mapped[first].2 {
+                    return false;
+                }
+                reached = start + bytes;
+                if reached >= address + size {
+                    return true;
+                }
             }
-            reached = start + bytes;
-            if reached >= end {
-                return true;
-            }
-        }
-        false
+            false
+        };
+        places.iter().copied().find(|place| !could_hold(place))
     }
 
     /// Puts blocks at places that [`Heap::first_unclaimable`] has nothing against, in order of addresses,

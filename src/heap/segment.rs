@@ -541,6 +541,7 @@ impl HeapSegment {
         left: &mut Pieces,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
+        self.free_stuck(driver);
         let exportable = self.exportable;
         let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
         let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();

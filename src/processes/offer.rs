@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
@@ -216,7 +216,8 @@ impl Offers {
             filled += getrandom(&mut secret[filled..], GetRandomFlags::empty())?;
         }
         // Without one, receivers use the socket.
-        let board = new_board(&secret).ok();
+        let board = memfd_create("regraph-share", MemfdFlags::CLOEXEC).map(File::from).ok();
+        let board = board.filter(|board| board.write_all_at(&secret, 0).is_ok());
         let number = board.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let sender = Sender::new(secret, process, number);
         let listener = UnixListener::bind_addr(&sender.socket()?)?;
@@ -270,13 +271,6 @@ impl Drop for Offers {
             let _ = self.sender.socket().and_then(|address| UnixStream::connect_addr(&address));
         }
     }
-}
-
-fn new_board(secret: &[u8; 16]) -> io::Result<File> {
-    let board: OwnedFd = memfd_create("regraph-share", MemfdFlags::CLOEXEC)?;
-    let board = File::from(board);
-    board.write_all_at(secret, 0)?;
-    Ok(board)
 }
 
 /// Serves receivers until the offers close.

@@ -247,7 +247,13 @@ impl Turn {
     pub(super) fn wait(path: &Path, bytes: u64) -> io::Result<Self> {
         must_be_a_backup(path)?;
         // A lock on the folder, or on a file of another user's, could be held by that one for ever.
-        let file = open_alone(File::options().write(true).create(true), &lock_of(path)?)?;
+        // `.NAME.lock` beside it.
+        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        let mut lock = OsString::from(".");
+        lock.push(name);
+        lock.push(".lock");
+        let lock = path.with_file_name(lock);
+        let file = open_alone(File::options().write(true).create(true), &lock)?;
         let patience = PATIENCE + Duration::from_secs(bytes / SLOWEST);
         let begun = Instant::now();
         loop {
@@ -263,15 +269,6 @@ impl Turn {
             }
         }
     }
-}
-
-/// `.NAME.lock` beside a file.
-fn lock_of(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
-    let mut lock = OsString::from(".");
-    lock.push(name);
-    lock.push(".lock");
-    Ok(path.with_file_name(lock))
 }
 
 /// So long a process waits for another to write what both may keep,

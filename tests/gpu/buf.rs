@@ -539,10 +539,8 @@ fn borrowed_buffers_lie_in_memory_of_the_graph() {
     let borrowed = lending.clone_htod(a, &numbers()).unwrap();
     assert_eq!(borrowed.address(), address);
     assert_eq!(a.clone_dtoh(&borrowed).unwrap(), numbers());
-    assert!(matches!(
-        graph.launch(a),
-        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
-    ));
+    let refused = graph.launch(a);
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })));
     drop(borrowed);
     graph.launch(a).unwrap();
     a.synchronize().unwrap();

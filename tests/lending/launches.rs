@@ -85,10 +85,8 @@ fn another_thread_marks_what_it_has_done_or_the_host_waits() {
         let block = from_other.recv().unwrap();
         b.write(t, &block, 10);
         drop(block);
-        assert!(matches!(
-            graph.launch(s),
-            Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })
-        ));
+        let refused = graph.launch(s);
+        assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })));
         assert!(b.engine.wait_for_device().unwrap());
         graph.launch(s).unwrap();
         to_other.send(()).unwrap();

@@ -150,10 +150,8 @@ fn graphs_of_captures_beside_each_other_share_nothing() {
     let block = h.engine.allocate(h.pool, 7 * PAGE, other).unwrap();
     h.driver.launch(other, Work::default(), false).unwrap();
     h.engine.free(block.id).unwrap();
-    assert!(matches!(
-        h.engine.host().compact_pool(h.pool),
-        Err(Error::Pool { why: PoolRefusal::Busy { captures: 1, .. }, .. })
-    ));
+    let refused = h.engine.host().compact_pool(h.pool);
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Busy { captures: 1, .. }, .. })));
     let graph = h.driver.end_capture(other).unwrap();
     h.engine.end_capture(beside, graph).unwrap();
     assert_eq!((h.compact(), h.reserved()), (0, 12 * PAGE));
@@ -164,22 +162,16 @@ fn suspended_pools_and_unknown_ones_are_refused() {
     let mut h = host();
     h.capture(shape(&[5], 0, &[]));
     h.engine.host().suspend_discarding_outputs(h.pool).unwrap();
-    assert!(matches!(
-        h.engine.host().compact_pool(h.pool),
-        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
-    ));
-    assert!(matches!(
-        h.engine.host().excess_bytes(h.pool),
-        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
-    ));
+    let refused = h.engine.host().compact_pool(h.pool);
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
+    let found = h.engine.host().excess_bytes(h.pool);
+    assert!(matches!(found, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
     h.engine.host().resume_pool(h.pool).unwrap();
     let empty = h.engine.create_pool(PoolConfig::default());
     assert_eq!(h.engine.host().compact_pool(empty).unwrap(), 0);
     h.engine.destroy_pool(empty).unwrap();
-    assert!(matches!(
-        h.engine.host().compact_pool(empty),
-        Err(Error::Unknown { what: Unknown::Pool(_), .. })
-    ));
+    let result = h.engine.host().compact_pool(empty);
+    assert!(matches!(result, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
 }
 
 /// Outputs that live, outputs that were freed, a block of no graph, and memory that fits none of them.

@@ -445,10 +445,8 @@ fn a_capture_without_a_journal_has_no_layout() {
     let capture = bench.begin(stream);
     assert_eq!(bench.engine.plans().layout_of(capture).unwrap().bytes(), 0);
     bench.finish(stream, capture);
-    assert!(matches!(
-        bench.engine.plans().layout_of(capture),
-        Err(Error::Unknown { what: Unknown::Capture(_), .. })
-    ));
+    let refused = bench.engine.plans().layout_of(capture);
+    assert!(matches!(refused, Err(Error::Unknown { what: Unknown::Capture(_), .. })));
     let layout = Layout::default();
     assert!(bench.engine.plans().follow_layout(capture, layout).is_err());
 }

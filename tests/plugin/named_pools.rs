@@ -28,6 +28,14 @@ fn host(settings: &str) -> Host {
     host_on(SimConfig::default(), settings)
 }
 
+/// A host that has made the pool, and a stream.
+fn made(settings: &str) -> (Host, StreamHandle) {
+    let host = host(settings);
+    host.make(POOL);
+    let stream = host.stream();
+    (host, stream)
+}
+
 fn host_on(device: SimConfig, settings: &str) -> Host {
     let config = Config::default().settings(Settings::parse(settings).unwrap());
     Host(super::host::host_on(&Arc::new(SimDriver::new(device)), config))
@@ -141,9 +149,7 @@ impl Source for Memory {
 
 #[test]
 fn a_thread_s_requests_go_to_the_pool_that_it_uses() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     assert_eq!(h.users(POOL), 1);
     let eager = h.allocate(4, s);
     let inside = h.within(POOL, || {
@@ -164,9 +170,7 @@ fn a_thread_s_requests_go_to_the_pool_that_it_uses() {
 
 #[test]
 fn threads_end_their_own_routes_in_any_order() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -196,9 +200,7 @@ fn threads_end_their_own_routes_in_any_order() {
 
 #[test]
 fn free_memory_of_a_pool_in_use_is_its_own() {
-    let h = host("memory_limit_mb:16");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("memory_limit_mb:16");
     let block = h.within(POOL, || h.allocate(8, s));
     h.free(block);
     h.driver.complete_all();
@@ -214,9 +216,7 @@ fn free_memory_of_a_pool_in_use_is_its_own() {
 
 #[test]
 fn a_pool_that_is_dropped_leaves_nothing() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     let block = h.within(POOL, || h.allocate(8, s));
     h.launch(s);
     h.free(block);
@@ -228,9 +228,7 @@ fn a_pool_that_is_dropped_leaves_nothing() {
 /// PyTorch strands this memory.
 #[test]
 fn what_outlives_its_pool_serves_eager_work_and_goes() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     let (first, second) = h.within(POOL, || (h.allocate(8, s), h.allocate(8, s)));
     h.drop_pool(POOL);
     assert_eq!(h.reserved(), 16);
@@ -249,9 +247,7 @@ fn what_outlives_its_pool_serves_eager_work_and_goes() {
 
 #[test]
 fn what_outlives_its_pool_goes_when_another_is_made() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     let block = h.within(POOL, || h.allocate(8, s));
     h.drop_pool(POOL);
     h.free(block);
@@ -289,9 +285,7 @@ fn eager_requests_take_from_a_pool_before_they_fail_if_it_lets_them() {
 #[test]
 fn a_pool_that_does_not_split_hands_out_whole_segments() {
     for settings in ["", "expandable_segments:False"] {
-        let h = host(settings);
-        let s = h.stream();
-        h.make(POOL);
+        let (h, s) = made(settings);
         h.plugin.set_no_split(0, POOL).unwrap();
         h.plugin.set_no_split(0, POOL).unwrap();
         let all = h.within(POOL, || {
@@ -324,9 +318,7 @@ fn a_pool_that_does_not_split_hands_out_whole_segments() {
 
 #[test]
 fn captures_into_a_pool_that_does_not_split_get_whole_segments() {
-    let h = host("check:True,plan:exact");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("check:True,plan:exact");
     h.plugin.set_no_split(0, POOL).unwrap();
     for _ in 0..2 {
         h.capture(s, POOL, || {
@@ -627,9 +619,7 @@ fn a_pool_with_a_source_cannot_be_suspended() {
 
 #[test]
 fn graphs_and_eager_work_share_a_pool() {
-    let h = host("check:True");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("check:True");
     let eager = h.within(POOL, || h.allocate(4, s));
     let mut output = 0;
     h.capture(s, POOL, || {
@@ -658,9 +648,7 @@ fn graphs_and_eager_work_share_a_pool() {
 
 #[test]
 fn a_pool_used_within_a_capture_has_what_is_asked_for_there() {
-    let h = host("check:True");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("check:True");
     h.capture(s, (1, 0), || {
         h.allocate(4, s);
         h.within(POOL, || h.allocate(6, s));
@@ -675,9 +663,7 @@ fn a_pool_used_within_a_capture_has_what_is_asked_for_there() {
 /// The pool that the thread uses is not asked in its place.
 #[test]
 fn where_it_is_unknown_whether_a_stream_captures_there_is_an_error() {
-    let h = host("check:True");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("check:True");
     h.within(POOL, || {
         h.capture(s, (1, 0), || {
             h.driver.fail_nth(Call::CaptureStatus, 0, ErrorKind::NotSupported);
@@ -694,9 +680,7 @@ fn where_it_is_unknown_whether_a_stream_captures_there_is_an_error() {
 fn a_capture_that_goes_on_by_its_thread_s_route_takes_that_with_it() {
     let graphs = (1, 0);
     for dropped in [false, true] {
-        let h = host("check:True");
-        let s = h.stream();
-        h.make(POOL);
+        let (h, s) = made("check:True");
         let capture = h.announce(s, graphs, false);
         h.allocate(4, s);
         for turn in 1..3 {
@@ -775,9 +759,7 @@ fn caching_goes_off_and_on() {
 
 #[test]
 fn a_pool_is_made_anew_though_the_driver_keeps_its_memory() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
+    let (h, s) = made("");
     let block = h.within(POOL, || h.allocate(3, s));
     h.free(block);
     h.driver.synchronize().unwrap();

@@ -25,6 +25,14 @@ fn host() -> Host {
     host_with(Config::default())
 }
 
+/// A host with a capture under way, and its stream.
+fn begun() -> (Host, StreamHandle) {
+    let host = host();
+    let stream = host.stream();
+    host.begin(stream, POOL);
+    (host, stream)
+}
+
 #[test]
 fn addresses_name_blocks() {
     let h = host();
@@ -81,9 +89,7 @@ fn memory_on_the_stream_of_an_idle_thread_goes_when_the_cache_is_emptied() {
 
 #[test]
 fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptied() {
-    let h = host();
-    let s = h.stream();
-    h.begin(s, POOL);
+    let (h, s) = begun();
     let (first, output) = (h.allocate(s), h.allocate(s));
     h.launch(s);
     h.free(first);
@@ -332,9 +338,7 @@ fn graphs_share_a_pool_and_the_last_lets_it_go() {
 
 #[test]
 fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
-    let h = host();
-    let s = h.stream();
-    h.begin(s, POOL);
+    let (h, s) = begun();
     let output = h.allocate(s);
     h.launch(s);
     h.end(s, POOL);
@@ -385,9 +389,7 @@ fn a_capture_that_fails_leaves_nothing() {
 
 #[test]
 fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
-    let h = host();
-    let s = h.stream();
-    h.begin(s, POOL);
+    let (h, s) = begun();
     h.allocate(s);
     h.end(s, POOL);
     h.announce(s, POOL, true);
@@ -415,9 +417,7 @@ fn what_others_let_go_of_while_a_capture_is_under_way_is_not_taken_for_its_own()
 
 #[test]
 fn a_route_that_could_not_be_begun_goes_and_others_stay() {
-    let h = host();
-    let s = h.stream();
-    h.begin(s, POOL);
+    let (h, s) = begun();
     let inside = h.allocate(s);
     let route = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
@@ -810,9 +810,7 @@ fn a_capture_gets_no_memory_behind_its_verdict() {
 /// What the host says of the next capture of a stream it says of one that it announces.
 #[test]
 fn a_capture_that_a_program_begins_by_itself_has_no_inputs() {
-    let h = host();
-    let s = h.stream();
-    h.begin(s, POOL);
+    let (h, s) = begun();
     let _output = h.allocate(s);
     h.end(s, POOL);
     h.plugin.capture_beginning(0, s).unwrap();

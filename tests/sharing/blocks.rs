@@ -51,6 +51,13 @@ fn holds(b: &Bench, (address, bytes): (u64, u64), tag: u64) -> bool {
     b.driver.read_tags(address, bytes).unwrap().iter().all(|&found| found == tag)
 }
 
+fn with_block() -> (Bench, StreamHandle, Block) {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    (b, s, block)
+}
+
 #[test]
 fn another_process_reads_and_writes_a_block() {
     let b = bench(exportable());
@@ -96,17 +103,13 @@ fn a_piece_is_exported_once() {
     let again = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
     assert_eq!(again.address, blocks[0].address);
     assert_eq!(serials(again), one);
-    assert!(matches!(
-        b.engine.sharing().share(blocks[0].id),
-        Err(Error::Unknown { what: Unknown::Block(_), .. })
-    ));
+    let refused = b.engine.sharing().share(blocks[0].id);
+    assert!(matches!(refused, Err(Error::Unknown { what: Unknown::Block(_), .. })));
 }
 
 #[test]
 fn what_is_unmapped_here_lives_on_there() {
-    let b = bench(exportable());
-    let [s] = b.streams();
-    let block = b.allocate(s);
+    let (b, s, block) = with_block();
     write(&b, s, (block.address, block.bytes), 3);
     b.driver.synchronize().unwrap();
     let (offset, shared) = pieces(&b, block);
@@ -132,9 +135,7 @@ fn what_is_unmapped_here_lives_on_there() {
 
 #[test]
 fn the_other_order_of_ends() {
-    let b = bench(exportable());
-    let [s] = b.streams();
-    let block = b.allocate(s);
+    let (b, s, block) = with_block();
     let (_, shared) = pieces(&b, block);
     let sent = sent(&shared);
     let theirs = other(&b);
@@ -195,9 +196,7 @@ fn memory_of_a_source_of_the_host_s_is_refused() {
 
 #[test]
 fn suspended_memory_is_refused_and_new_memory_is_another() {
-    let b = bench(exportable());
-    let [s] = b.streams();
-    let block = b.allocate(s);
+    let (b, _, block) = with_block();
     let (_, before) = pieces(&b, block);
     let (serial, export) = (before[0].export.serial(), Arc::downgrade(&before[0].export));
     drop(before);
@@ -470,14 +469,10 @@ fn the_arena_of_a_layout_stays() {
 
 #[test]
 fn only_memory_that_is_there_is_kept_for_others() {
-    let b = bench(exportable());
-    let [s] = b.streams();
-    let block = b.allocate(s);
+    let (b, s, block) = with_block();
     assert!(!b.engine.sharing().keep_exported(64, 1).unwrap(), "others' memory");
-    assert!(matches!(
-        b.engine.sharing().keep_exported(block.address, 0),
-        Err(Error::ZeroBytes { .. })
-    ));
+    let refused = b.engine.sharing().keep_exported(block.address, 0);
+    assert!(matches!(refused, Err(Error::ZeroBytes { .. })));
     // Memory in the middle goes back.
     let [low, middle, _high] = [(); 3].map(|()| b.engine.allocate(b.pool, 2 * MIB, s).unwrap());
     b.engine.free(middle.id).unwrap();
@@ -576,9 +571,7 @@ fn an_export_that_fails_leaves_the_block_as_it_is() {
 
 #[test]
 fn nonsense_is_not_imported() {
-    let b = bench(exportable());
-    let [s] = b.streams();
-    let block = b.allocate(s);
+    let (b, _, block) = with_block();
     let shared = pieces(&b, block).1;
     let descriptor = || shared[0].export.descriptor().try_clone().unwrap();
     let other_file: Descriptor = std::fs::File::open("/dev/null").unwrap().into();

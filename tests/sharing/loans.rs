@@ -132,6 +132,14 @@ fn borrower(driver: &Arc<SimDriver>, loan: &Loan) -> (Host, TakenLoan) {
     (host, taken)
 }
 
+/// A lender with a loan, and the borrower.
+fn lent() -> (Arc<SimDriver>, Lender, Loan, (Host, TakenLoan)) {
+    let (driver, ours) = lender();
+    let loan = ours.lend(BYTES).unwrap();
+    let borrower = borrower(&driver, &loan);
+    (driver, ours, loan, borrower)
+}
+
 #[test]
 fn a_loan_holds_launches_back_until_it_is_given_back() {
     let (driver, ours) = lender();
@@ -160,9 +168,7 @@ fn a_loan_holds_launches_back_until_it_is_given_back() {
 
 #[test]
 fn a_launch_finds_out_that_a_loan_is_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (_, ours, loan, (theirs, taken)) = lent();
     theirs.plugin.give_back_loan(taken.id).unwrap();
     while ours.state(&loan) != LoanState::Back {
         thread::yield_now();
@@ -174,9 +180,7 @@ fn a_launch_finds_out_that_a_loan_is_back() {
 /// A host that waits until nothing is lent need not launch to find out.
 #[test]
 fn what_is_lent_is_told_without_loans_that_are_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (_, ours, _, (theirs, taken)) = lent();
     theirs.plugin.give_back_loan(taken.id).unwrap();
     while ours.lent() > 0 {
         thread::yield_now();
@@ -187,9 +191,7 @@ fn what_is_lent_is_told_without_loans_that_are_back() {
 /// Going back to a checkpoint would end the block that another process has.
 #[test]
 fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (_, ours, loan, (theirs, taken)) = lent();
     let refused = ours.host.plugin.checkpoint(0, POOL).unwrap_err();
     assert!(
         matches!(
@@ -212,9 +214,7 @@ fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
 /// The pool lends nothing from then on, but what it has lent counts.
 #[test]
 fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (_, ours, loan, (theirs, taken)) = lent();
     for _ in 0..2 {
         let refused = ours.host.plugin.launches_elsewhere(POOL).unwrap_err();
         assert!(refused.to_string().contains("lent"), "{refused}");
@@ -285,9 +285,7 @@ fn a_loan_that_is_taken_and_called_back_at_once_is_one_or_the_other() {
 
 #[test]
 fn a_borrower_is_asked_and_gives_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (_, ours, loan, (theirs, taken)) = lent();
     assert!(!theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap());
     assert!(!ours.recall(&loan, Duration::ZERO), "it has it still");
     assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
@@ -333,9 +331,7 @@ fn what_was_launched_before_has_completed_when_a_loan_is_made() {
 /// Nor does the lender's next launch wait for a stream of theirs.
 #[test]
 fn what_a_borrower_was_given_has_completed_when_it_gives_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (driver, ours, loan, (theirs, taken)) = lent();
     let stream = theirs.stream();
     work(&theirs, stream, &[], &[at(taken.address, BYTES, 9)]);
     let behind = driver.record(stream).unwrap();
@@ -371,9 +367,7 @@ fn nothing_is_lent_to_a_process_while_something_captures() {
 
 #[test]
 fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (driver, ours, loan, (theirs, taken)) = lent();
     let not_taken = |host: &Host| {
         let error = host.plugin.take_loan(0, &loan.handle).unwrap_err();
         assert!(
@@ -430,9 +424,7 @@ fn a_connection_that_closes_gives_nothing_back() {
 
 #[test]
 fn a_lender_that_goes_is_noticed_and_the_memory_stays() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, taken) = borrower(&driver, &loan);
+    let (driver, ours, loan, (theirs, taken)) = lent();
     drop(ours);
     assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
     assert!(driver.behind(taken.address, BYTES).is_some());

@@ -135,10 +135,8 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         b.engine.record_use(live[1].id, t).unwrap();
         for block in &live {
             b.engine.free(block.id).unwrap();
-            assert!(matches!(
-                b.engine.free(block.id),
-                Err(Error::Unknown { what: Unknown::Block(_), .. })
-            ));
+            let result = b.engine.free(block.id);
+            assert!(matches!(result, Err(Error::Unknown { what: Unknown::Block(_), .. })));
             judge_figures(&b);
         }
         for bytes in sizes {

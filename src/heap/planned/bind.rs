@@ -147,7 +147,24 @@ impl PlannedHeap {
             None => Ok(self.enter_piece(piece.bytes, driver.create(piece.bytes)?, None)),
         });
         let rows: Result<Vec<usize>, DriverError> = rows.collect();
-        let done = rows.and_then(|rows| self.map_all(driver, row, plan, &rows));
+        let done = rows.and_then(|pieces| {
+            let mut places = Vec::with_capacity(plan.mappings.len());
+            for mapping in &plan.mappings {
+                let (address, piece) = (mapping.address, pieces[mapping.piece as usize]);
+                let &mut Physical { bytes, memory, .. } = self.piece(piece);
+                driver.map(
+                    address,
+                    bytes,
+                    memory.expect("captures end in pools that are awake"),
+                )?;
+                let bound = Bound { address, bytes, piece, access: Access::Open };
+                self.captures[row].bound.push(bound);
+                places.push((address, bytes));
+            }
+            // Neighbours in one call.
+            let mut runs = runs(places.into_iter());
+            runs.try_for_each(|((address, bytes), _)| driver.set_access(address, bytes))
+        });
         if done.is_err() {
             self.unbind(driver, row);
             self.release_pieces(driver);
@@ -158,27 +175,6 @@ impl PlannedHeap {
             planned.beside = beside;
         }
         done
-    }
-
-    fn map_all(
-        &mut self,
-        driver: &impl Driver,
-        row: usize,
-        plan: &Plan,
-        pieces: &[usize],
-    ) -> Result<(), DriverError> {
-        let mut places = Vec::with_capacity(plan.mappings.len());
-        for mapping in &plan.mappings {
-            let (address, piece) = (mapping.address, pieces[mapping.piece as usize]);
-            let &mut Physical { bytes, memory, .. } = self.piece(piece);
-            driver.map(address, bytes, memory.expect("captures end in pools that are awake"))?;
-            let bound = Bound { address, bytes, piece, access: Access::Open };
-            self.captures[row].bound.push(bound);
-            places.push((address, bytes));
-        }
-        // Neighbours in one call.
-        let mut runs = runs(places.into_iter());
-        runs.try_for_each(|((address, bytes), _)| driver.set_access(address, bytes))
     }
 
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.

@@ -40,11 +40,22 @@ impl PlannedHeap {
             if spot.1 <= end - at {
                 break spot;
             }
-            // What is missing may come elsewhere: then other places may be better.
+            // Some of what is missing is mapped behind the run, or in a new one: then other places may be better.
+            let (next, room) = planned.next_place();
             let limit = limit.saturating_sub(self.reserved() - before);
-            if !self.lengthen(driver, row, stream, spot.1, limit)? {
+            if next != end || room < spot.1 - (end - at) {
+                let address = self.next_address(driver, row, spot.1)?;
+                *self.captures[row].run(stream) = (address, address);
+            }
+            let planned = &mut self.captures[row];
+            let place = (planned.run(stream).1, planned.next_place().1);
+            let laid = self.lay(driver, row, place, spot.1, limit)?;
+            if laid == 0 {
                 return Ok(None);
             }
+            let planned = &mut self.captures[row];
+            planned.take(laid);
+            planned.run(stream).1 += laid;
         };
         let planned = &mut self.captures[row];
         planned.run(stream).0 += new;
@@ -152,32 +163,6 @@ impl PlannedHeap {
         let no_segment = SegmentId::new(0);
         let range = self.ranges.insert(place, no_segment, (None, None), RangeState::Allocated);
         Placed { range, address, bytes, users: Users::Eager }
-    }
-
-    /// Maps some of what is missing of `bytes` behind a run, or in a new one. Returns whether anything was.
-    fn lengthen(
-        &mut self,
-        driver: &impl Driver,
-        row: usize,
-        stream: StreamIndex,
-        bytes: u64,
-        limit: u64,
-    ) -> Result<bool, DriverError> {
-        let planned = &mut self.captures[row];
-        let &mut (at, end) = planned.run(stream);
-        let missing = bytes - (end - at);
-        let (next, room) = planned.next_place();
-        if next != end || room < missing {
-            let address = self.next_address(driver, row, bytes)?;
-            *self.captures[row].run(stream) = (address, address);
-        }
-        let planned = &mut self.captures[row];
-        let place = (planned.run(stream).1, planned.next_place().1);
-        let laid = self.lay(driver, row, place, bytes, limit)?;
-        let planned = &mut self.captures[row];
-        planned.take(laid);
-        planned.run(stream).1 += laid;
-        Ok(laid > 0)
     }
 
     /// Where the next addresses begin, so many that `bytes` of them are reserved.

@@ -434,23 +434,21 @@ impl Space {
 
     /// Notes of both ends of a page whether gaps meet there, as it is now.
     fn note_seams(&mut self, page: u64) {
-        for seam in [page, page + self.unit] {
-            if self.is_seam(seam) {
-                self.seams.insert(seam);
-            } else {
-                self.seams.remove(&seam);
-            }
-        }
-    }
-
-    /// Whether gaps meet at the beginning of a page. Idle pages that a stream may have all or nothing of have none.
-    fn is_seam(&self, page: u64) -> bool {
+        // Idle pages that a stream may have all or nothing of have no gaps.
         let in_part = |page: u64| {
             let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
             self.used.get(&page).or_else(idle)
         };
-        in_part(page.wrapping_sub(self.unit)).is_some_and(Stretch::ends_free)
-            && in_part(page).is_some_and(Stretch::begins_free)
+        let meet = |seam: u64| {
+            in_part(seam.wrapping_sub(self.unit)).is_some_and(Stretch::ends_free)
+                && in_part(seam).is_some_and(Stretch::begins_free)
+        };
+        for (seam, meet) in [page, page + self.unit].map(|seam| (seam, meet(seam))) {
+            match meet {
+                true => self.seams.insert(seam),
+                false => self.seams.remove(&seam),
+            };
+        }
     }
 
     /// Parts the pages without a live block around the beginning of a page.
