@@ -46,18 +46,6 @@ pub(super) struct Request {
     pub(super) asked: Asked,
 }
 
-/// What says where a block goes.
-enum PlacedBy {
-    /// The proof alone: to the lowest place that is proven free, or in new memory.
-    Proof,
-    /// The layout that its capture follows.
-    Layout,
-    /// The plan that is made at the end of its capture: until then it has addresses alone.
-    Plan,
-    /// Nothing: it has memory of its own in this capture.
-    Itself(CaptureSlot),
-}
-
 impl<D: Driver> Locked<'_, D> {
     /// Hands a block out; `None` where the request is to be made again.
     pub(super) fn allocate(&mut self, request: &Request) -> Result<Option<Block>, Error> {
@@ -117,13 +105,11 @@ impl<D: Driver> Locked<'_, D> {
         }
         // Where the block goes: a place that is free and proven, or new memory.
         let homes = self.state.pool(pool, call)?.homes(bytes, requester);
-        let by = self.placed_by(request, requester);
-        let laid = if let PlacedBy::Layout = by { self.follow(request, requester) } else { None };
-        let found = match by {
-            _ if laid.is_some() => Ok(laid),
-            PlacedBy::Proof | PlacedBy::Layout => self.find(request, homes, requester),
-            PlacedBy::Plan => self.find_planned(request, homes, requester),
-            PlacedBy::Itself(capture) => self.find_fixed(request, capture),
+        let found = match requester {
+            Requester::Capture { capture, .. } if self.is_foreseen(request, capture) => {
+                self.find_foreseen(request, homes, requester, capture)
+            }
+            _ => self.find(request, homes, requester),
         };
         // The block is entered in records, figures and tables, or the failure is told.
         match found {
@@ -134,18 +120,26 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// What says where the block of a request goes.
-    #[inline]
-    fn placed_by(&mut self, request: &Request, requester: Requester) -> PlacedBy {
-        let Requester::Capture { capture, .. } = requester else { return PlacedBy::Proof };
+    /// A place in memory of its own, by the plan that is made at its capture's end, by the layout that the capture
+    /// follows, or by the proof alone.
+    #[inline(never)]
+    fn find_foreseen(
+        &mut self,
+        request: &Request,
+        homes: Homes,
+        requester: Requester,
+        capture: CaptureSlot,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, fixed, .. } = request;
         if (fixed || self.is_planned(capture, pool)) && self.can_plan_in(pool) {
-            return if fixed { PlacedBy::Itself(capture) } else { PlacedBy::Plan };
+            return match fixed {
+                true => self.find_fixed(request, capture),
+                false => self.find_planned(request, homes, requester),
+            };
         }
-        let follows = self.state.captures.get(capture).following.is_some();
-        match (follows || self.adopt(capture, request)) && self.is_laid(capture, pool) {
-            true => PlacedBy::Layout,
-            false => PlacedBy::Proof,
+        match self.follow(request, requester, capture) {
+            None => self.find(request, homes, requester),
+            laid => Ok(laid),
         }
     }
 
@@ -430,7 +424,7 @@ impl<D: Driver> Engine<D> {
     /// size that the stream has given back before costs no more than a look at its capture status, and nothing that
     /// other streams do slows it. Where the pool must grow, the driver's calls come on top. Only where memory is short,
     /// and outside captures, does the call wait for work, up to eight times where other threads take what it has waited
-    /// for; their calls go on meanwhile. The first request of a capture may make a layout
+    /// for; their calls go on meanwhile. The first request of a capture, and its third one, may make a layout
     /// ([`Plans::learned`](crate::engine::Plans::learned)).
     ///
     /// # Errors

@@ -418,7 +418,7 @@ impl<D: Driver> Locked<'_, D> {
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
                     let waiting = Wait::new(BlockSite { number, heap, range }, users);
-                    self.state.waiting.add(waiting.beside(&concurrent, Unannounced::No));
+                    self.state.waiting.add(waiting.beside(&concurrent, Unannounced::Untold));
                 }
             }
         }
@@ -438,6 +438,8 @@ impl<D: Driver> Locked<'_, D> {
                 self.forget_graphs(pool);
             }
         }
+        let followed = over.following.take().filter(|_| accepted);
+        self.state.lessons.note_end(pools.first().copied().zip(followed));
         self.state.captures.keep(over);
         lost.map_or(Ok(()), Err)
     }

@@ -206,9 +206,10 @@ impl<D: Driver> Locked<'_, D> {
             }
             _ => return,
         }
+        let address = self.state.pools.place(block.site).0;
         let capture_state = self.state.capture(slot);
         capture_state.write_journal(Entry::Input { block: number, stream });
-        capture_state.following.iter_mut().for_each(|it| it.note_input(block.bytes));
+        capture_state.following.iter_mut().for_each(|it| it.note_input(address, block.bytes));
         // The graph's from now on, as any block of the capture.
         let of_graph = matches!(block.origin, Origin::Graph);
         if !block.is_leased() {
@@ -443,7 +444,7 @@ impl<D: Driver> Locked<'_, D> {
                 (Users::Eager, Unannounced::Yes)
             }
             Users::Eager if self.config.keeps_inputs => (users, Unannounced::Promised),
-            _ => (users, Unannounced::No),
+            _ => (users, Unannounced::Untold),
         };
         let waiting = Wait::new(site, users).beside(&captures, others).on(streams);
         let waiting = waiting.behind(gone.map(|gone| *gone)).of(block.asked.take(), own);

@@ -4,13 +4,14 @@
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its markers are proven; a
 //! layout that does not fit the capture costs memory, never safety. Each is given up once blocks lie beside it that take
 //! what it saves. One that the host has not asked for is to cost nothing: its arena gets memory in pieces, where a block
-//! needs it, and it is given up after [`GIVEN_UP`] requests in a row that have no place in it.
+//! needs it, and it is given up where requests have no place in it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
 use thiserror::Error as ThisError;
 
 use super::allocate::Request;
@@ -21,7 +22,6 @@ use super::names::PoolId;
 use super::oom::Work;
 use super::pools::PoolRow;
 use super::{Engine, Error, Level, Locked, Plans, State};
-use crate::capture::StreamIndex;
 use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Placed, Requester};
@@ -117,31 +117,21 @@ const WINDOW: usize = 4;
 /// cannot have its own.
 const AHEAD: usize = 4_096;
 
-/// After so many requests in a row without places a layout is given up that the host has not asked for.
-const GIVEN_UP: usize = 16;
-/// A heard layout is given up unless the first requests, so many, have their places.
+/// A layout that the host has not asked for is given up unless the first requests, so many, have their places.
 const FIRST_FORESEEN: usize = 2;
-/// A heard layout is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
+/// It is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
-/// Of so many requests one more may be without its place before a layout that was heard is given up.
+/// Of so many requests one more may be without its place before.
 const OF_REQUESTS: usize = 16;
+
+/// So many first requests tell a capture's beginning from one that it has in common with other work by chance.
+const BEGINNING: usize = 3;
 
 /// An arena gets its memory in so many pieces, as places need it.
 const PIECES: u64 = 8;
 
-/// Why a capture follows a layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// The host has asked for it, or for what it was learned from.
-    AskedFor,
-    /// A capture that began so had such blocks.
-    Captured,
-    /// Work outside captures that began so had such blocks.
-    Heard,
-}
-
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arena {
     heap: u32,
     address: u64,
@@ -152,8 +142,8 @@ pub(super) struct Arena {
 /// How a capture's blocks lie by a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// In one place, with memory at once.
-    Arena,
+    /// In one place, with memory at once; from the first of them on it is known where.
+    Arena(Option<Arena>),
     /// By pages, with memory at the capture's end.
     Pages,
     /// Not at all: it has no place in its pool, or would save nothing there.
@@ -161,19 +151,19 @@ enum Way {
 }
 
 /// A layout that a capture follows in its first pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Following {
     layout: Layout,
-    basis: Basis,
+    /// Whether the host has asked for it, or for what it was learned from.
+    is_asked_for: bool,
     way: Way,
     /// In blocks, but for workspaces, that found no place in the arena nor in free memory beside it, and in blocks from
     /// before that the capture has freed beside it, so far, in bytes.
     beyond: u64,
     /// Sizes of workspaces that libraries may still ask for in the capture, in bytes.
     workspaces: Vec<u64>,
-    arena: Option<Arena>,
     /// The capture's streams that have a part in it, each with its number there.
-    streams: Vec<(StreamIndex, u32)>,
+    streams: Vec<(StreamHandle, u32)>,
     /// Places that a request was for.
     asked: FixedBitSet,
     /// Behind the last of them.
@@ -191,15 +181,14 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(layout: Layout, basis: Basis) -> Self {
+    pub(super) fn new(layout: Layout, is_asked_for: bool) -> Self {
         Self {
-            basis,
+            is_asked_for,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
-            way: Way::Arena,
+            way: Way::Arena(None),
             beyond: 0,
             workspaces: Vec::new(),
-            arena: None,
             streams: Vec::new(),
             next: 0,
             lost: 0,
@@ -210,20 +199,27 @@ impl Following {
         }
     }
 
-    fn is_asked_for(&self) -> bool {
-        self.basis == Basis::AskedFor
+    /// What a capture follows that was learned, after so many requests; `None` where its blocks take no less so.
+    fn learned(lesson: &Lesson, requests: usize) -> Option<Box<Self>> {
+        let workspaces = match &lesson.from {
+            LearnedFrom::Heard(_, workspaces) => workspaces.clone(),
+            LearnedFrom::Marked(_) | LearnedFrom::Captured(_) => Vec::new(),
+        };
+        let mut following =
+            Self { workspaces, ..Self::new(lesson.made()?.clone(), lesson.from.is_asked_for()) };
+        // What it has asked for before has its places elsewhere.
+        following.next = requests;
+        following.asked.insert_range(..requests);
+        Some(Box::new(following))
     }
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
-        match self.basis {
-            _ if self.way == Way::Nowhere || self.beyond > self.saved() => true,
-            Basis::AskedFor => false,
-            Basis::Captured => self.lost >= GIVEN_UP,
-            Basis::Heard if self.followed < self.blocks.min(FIRST_FORESEEN) => true,
-            Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
-        }
+        let is_vain = self.way == Way::Nowhere || self.beyond > self.saved();
+        let is_wrong = self.followed < self.blocks.min(FIRST_FORESEEN)
+            || elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS;
+        is_vain || is_wrong && !self.is_asked_for
     }
 
     /// What the layout takes less than blocks that are placed as they come, in bytes.
@@ -243,9 +239,19 @@ impl Following {
         true
     }
 
-    /// Notes that the capture has freed a block from before it, of so many bytes, of which the layout makes no use.
-    pub(super) fn note_input(&mut self, bytes: u64) {
-        self.beyond += bytes;
+    /// Notes that the capture has freed a block from before it, of so many bytes at an address: the layout makes no use of
+    /// one beside it.
+    pub(super) fn note_input(&mut self, address: u64, bytes: u64) {
+        let within = |arena: Arena| address.wrapping_sub(arena.address) < arena.bytes;
+        self.beyond += if self.arena().is_some_and(within) { 0 } else { bytes };
+    }
+
+    /// Where its blocks lie, if they lie in one place and that is known.
+    fn arena(&self) -> Option<Arena> {
+        match self.way {
+            Way::Arena(arena) => arena,
+            Way::Pages | Way::Nowhere => None,
+        }
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.
@@ -256,6 +262,37 @@ impl Following {
     /// How far around the next place one is searched for.
     fn window(&self) -> usize {
         (WINDOW + self.lost).min(AHEAD / 2)
+    }
+
+    /// Whether a stream may have the places of a stream with such a number: its own, or one that none has yet.
+    fn is_for(&self, stream: StreamHandle, planned: u32) -> bool {
+        self.streams.iter().all(|&(of, number)| (of == stream) == (number == planned))
+    }
+
+    /// The row of the place nearby that is for just such a request, the next one first.
+    fn row_for(&self, bytes: u64, stream: StreamHandle) -> Option<usize> {
+        let is_it = |row: &usize| {
+            let place = self.layout.places().get(*row).filter(|_| !self.asked.contains(*row));
+            place.is_some_and(|it| it.bytes == bytes && self.is_for(stream, it.stream))
+        };
+        let near =
+            (0..self.window()).flat_map(|far| [Some(self.next + far), self.next.checked_sub(far)]);
+        near.flatten().find(is_it)
+    }
+
+    /// Whether this was to be asked for about now.
+    fn foresees(&self, bytes: u64, stream: StreamHandle) -> bool {
+        let is_as_foreseen = self.followed == self.blocks;
+        let kept = is_as_foreseen && self.workspaces.contains(&bytes);
+        !self.is_given_up() && (kept || self.row_for(bytes, stream).is_some())
+    }
+
+    /// What a later capture may go on with, once this one has ended.
+    fn left_off(mut self: Box<Self>) -> Option<Box<Self>> {
+        let is_open = self.arena().is_some() && self.next < self.layout.places().len();
+        let goes_on = is_open && !self.is_asked_for && !self.is_given_up();
+        (self.blocks, self.followed, self.lost, self.fell_back) = (0, 0, 0, None);
+        goes_on.then_some(self)
     }
 
     /// Notes what became of a request. One without its place is told.
@@ -299,30 +336,20 @@ impl Following {
 
     /// The place of a request: the next one, if it is for just this, or one nearby that is; in a smaller
     /// batch else the next one, if it is for more.
-    fn place_of(&mut self, bytes: u64, stream: StreamIndex) -> Result<(usize, Place), Why> {
+    fn place_of(&mut self, bytes: u64, stream: StreamHandle) -> Result<(usize, Place), Why> {
         let places = self.layout.places();
         let next = places.get(self.next);
-        let known = self.streams.iter().find(|known| known.0 == stream).map(|known| known.1);
-        let is_for = |planned: u32| match known {
-            Some(known) => planned == known,
-            None => self.streams.iter().all(|known| known.1 != planned),
-        };
-        let is_it = |row: &usize| {
-            let place = places.get(*row).filter(|_| !self.asked.contains(*row));
-            place.is_some_and(|place| place.bytes == bytes && is_for(place.stream))
-        };
-        let near =
-            (0..self.window()).flat_map(|far| [Some(self.next + far), self.next.checked_sub(far)]);
-        let found = near.flatten().find(is_it).or_else(|| {
+        let found = self.row_for(bytes, stream).or_else(|| {
             // A smaller batch asks for less: one that began so, or where requests stay without places.
             let smaller = self.smaller || self.next == 0 || self.lost > 1;
-            let holds = |place: &&Place| smaller && place.bytes > bytes && is_for(place.stream);
+            let holds = |it: &&Place| smaller && it.bytes > bytes && self.is_for(stream, it.stream);
             next.filter(holds).map(|_| self.next)
         });
+        let known = self.streams.iter().find(|known| known.0 == stream).map(|known| known.1);
         let Some(row) = found else {
             self.lost += 1;
             let place = next.ok_or(Why::More)?;
-            if !is_for(place.stream) {
+            if !self.is_for(stream, place.stream) {
                 let found = known.unwrap_or(self.streams.len() as u32);
                 return Err(Why::Stream { planned: place.stream, found });
             }
@@ -341,23 +368,40 @@ impl Following {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Whether anything but the proof may say where a capture's block goes: a layout or a plan, or that it has memory of
+    /// its own.
+    #[inline]
+    pub(super) fn is_foreseen(
+        &self,
+        &Request { pool, fixed, .. }: &Request,
+        capture: CaptureSlot,
+    ) -> bool {
+        let follows = self.state.captures.get(capture).following.is_some();
+        fixed || follows || self.state.lessons.next.is_some() || self.is_planned(capture, pool)
+    }
+
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
         let following = self.state.captures.get(slot).following_in(pool);
-        following.is_some_and(|it| it.way == Way::Arena && !it.is_given_up())
+        following.is_some_and(|it| matches!(it.way, Way::Arena(_)) && !it.is_given_up())
     }
 
-    /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
+    /// A place by the layout that a capture follows, if it follows one; `None` where the block cannot have its place, nor one
+    /// beside.
     pub(super) fn follow(
         &mut self,
         request: &Request,
         requester: Requester,
+        slot: CaptureSlot,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, .. } = requester else { return None };
+        self.adopt_next(slot);
+        if !self.is_laid(slot, request.pool) {
+            return None;
+        }
         let mut following = self.state.capture(slot).following.take()?;
         let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
-            _ if following.arena.is_none() && !following.is_asked_for() => return None,
+            _ if following.arena().is_none() && !following.is_asked_for => return None,
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
                 let kept = why != Why::Taken && following.is_workspace(request.bytes);
@@ -367,12 +411,12 @@ impl<D: Driver> Locked<'_, D> {
                 let mut beside = self.place_beside(&following, request, requester, until);
                 if beside.is_none() {
                     // What the host's layout does not know of, blocks as they come would need as well.
-                    let counts = !kept && (why == Why::Taken || !following.is_asked_for());
+                    let counts = !kept && (why == Why::Taken || !following.is_asked_for);
                     following.beyond += if counts { request.bytes } else { 0 };
                     // A later block of the layout would miss another place.
-                    if kept || following.is_asked_for() && !following.is_given_up() {
+                    if kept || following.is_asked_for && !following.is_given_up() {
                         // New memory beside the arena. What the driver refuses, the pool may still have.
-                        let heap = following.arena.map(|arena| arena.heap);
+                        let heap = following.arena().map(|arena| arena.heap);
                         let row = self.state.pools.get(request.pool);
                         let home = row.map(|row| row.homes(request.bytes, requester)[0]);
                         let home = home.filter(|&home| Some(home) == heap);
@@ -393,12 +437,11 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         slot: CaptureSlot,
         request: &Request,
-        stream: StreamIndex,
     ) -> Option<Result<(u64, u64), Why>> {
         let capture_state = self.state.capture(slot);
         capture_state.following_in(request.pool).filter(|it| it.is_paged())?;
         let following = capture_state.following.as_mut()?;
-        let found = following.place_of(request.bytes, stream);
+        let found = following.place_of(request.bytes, request.asked.stream);
         let pages = following.layout.pages()?;
         let spot = |(row, _): (usize, Place)| (pages.offsets()[row], pages.span());
         Some(found.map(spot))
@@ -475,7 +518,7 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         until: Option<u32>,
     ) -> Option<(u32, Placed)> {
-        let Arena { heap, address: base, .. } = following.arena?;
+        let Arena { heap, address: base, .. } = following.arena()?;
         let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -498,11 +541,10 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
     ) -> Result<(u32, Placed), (Why, Option<u32>)> {
         let alone = |why: Why| (why, None);
-        let Requester::Capture { stream, .. } = requester else { return Err(alone(Why::Taken)) };
-        let found = following.place_of(request.bytes, stream);
+        let found = following.place_of(request.bytes, request.asked.stream);
         let (_, Place { offset, until, .. }) = found.map_err(alone)?;
         let all = following.layout.bytes();
-        let Arena { heap, address: base, .. } = match following.arena {
+        let Arena { heap, address: base, .. } = match following.arena() {
             Some(arena) => arena,
             None => {
                 let found = self.arena(following, request, requester);
@@ -511,7 +553,9 @@ impl<D: Driver> Locked<'_, D> {
                     // It is not tried again at each request. A source gives its memory between two requests.
                     following.way = Way::Nowhere;
                 }
-                *following.arena.insert(found.map_err(alone)?)
+                let found = found.map_err(alone)?;
+                following.way = Way::Arena(Some(found));
+                found
             }
         };
         let address = base + offset;
@@ -521,7 +565,7 @@ impl<D: Driver> Locked<'_, D> {
             })
         };
         // The first blocks show whether it is the same work.
-        let is_shown = following.is_asked_for() || following.followed >= GUESSED_WRONG;
+        let is_shown = following.is_asked_for || following.followed >= GUESSED_WRONG;
         let piece = if is_shown { all.div_ceil(PIECES) } else { 0 };
         let placed = match place(self) {
             None if self.fill_arena(request, heap, (base, piece), address) => place(self),
@@ -567,7 +611,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.settings.caching {
             return Err(Why::NoCaching);
         }
-        let (asked_for, bytes) = (following.is_asked_for(), following.layout.bytes());
+        let (asked_for, bytes) = (following.is_asked_for, following.layout.bytes());
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
@@ -622,25 +666,26 @@ impl<D: Driver> Locked<'_, D> {
         arena
     }
 
-    /// What was learned for a capture that asks for its first block.
-    fn lesson(&self, request: &Request) -> Option<&Arc<Lesson>> {
-        let &Request { pool, bytes, .. } = request;
-        let is_there = |bytes| self.earlier_arena(pool, bytes).is_some_and(|it| it.1 == 0);
-        self.state.lessons.choose(bytes, is_there)
-    }
-
-    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
-    /// the request is to be made again for that: nothing of it has been noted yet.
+    /// Has what a capture's first requests need of what was learned made ready without the engine's lock. Says whether the
+    /// request is to be made again for that: nothing of it has been noted yet.
     #[inline]
     pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
-        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
+        let begun = &self.state.lessons.begun;
+        !matches!(begun, Some((of, None)) if *of == capture)
+            && self.study_beginning(capture, request)
     }
 
-    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
+    /// Chooses what a capture is to follow: at its first request, and at its third one again where that is not foreseen.
+    fn study_beginning(&mut self, capture: CaptureId, request: &Request) -> bool {
         let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
-        let follows = match self.state.captures.slot(capture) {
+        let slot = self.state.captures.slot(capture);
+        let begun = self.state.lessons.begun.as_ref().filter(|it| it.0 == capture);
+        let mut asked = begun.and_then(|it| it.1.clone()).unwrap_or_default();
+        let following = slot.and_then(|slot| self.state.captures.get(slot).following.as_deref());
+        let follows = match slot {
+            _ if !asked.is_empty() => following.is_none_or(|it| !it.is_asked_for),
             Some(slot) => {
-                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
+                let CaptureState { proof, pools, .. } = self.state.captures.get(slot);
                 let first = pools.first().is_none_or(|first| *first == pool);
                 let new = following.is_none() && !proof.has_handed_out();
                 new && first && !self.is_planned(slot, pool)
@@ -648,70 +693,81 @@ impl<D: Driver> Locked<'_, D> {
             // Its first request makes it known, and then it is planned as all into the pool.
             None => self.asked_of_all(pool).is_none(),
         };
-        if follows && self.errands.may_repeat() {
-            let learns = self.config.settings.plan == PlanChoice::Auto;
-            let Lessons { heard, searched, .. } = &self.state.lessons;
-            let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
-            // Other threads have news all the time.
-            let has_news = || self.errands.is_first() && self.caches.numbers().has_news();
-            if learns && (unsearched || has_news()) {
-                self.errands.repeat_after(Some(Work::Search((bytes, stream))));
-                return true;
+        let is_first = asked.is_empty();
+        asked.push(bytes);
+        let left_off = self.state.lessons.next.take_if(|it| it.0 == pool);
+        let left_off = left_off.filter(|_| follows && is_first).map(|it| it.2);
+        let expected = following.or(left_off.as_deref());
+        let mut chosen = None;
+        if expected.is_some_and(|it| it.foresees(bytes, stream)) {
+            chosen = left_off;
+        } else if follows && asked.len() != BEGINNING - 1 {
+            let following = following.map(|it| it.layout.clone());
+            let first = (asked, stream);
+            match self.choose(capture, pool, &first) {
+                None => return true,
+                Some(found) => chosen = found.filter(|it| Some(&it.layout) != following.as_ref()),
             }
-            let unmade = self.lesson(request).filter(|it| it.layout.get().is_none());
-            if let Some(lesson) = unmade.cloned() {
-                self.errands.repeat_after(Some(Work::Layout(lesson)));
-                return true;
-            }
+            asked = first.0;
         }
-        self.state.lessons.begun = Some(capture);
+        self.state.lessons.next = chosen.map(|it| (pool, Some(capture), it));
+        let begins = follows && asked.len() < BEGINNING;
+        self.state.lessons.begun = Some((capture, begins.then_some(asked)));
         false
     }
 
-    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
-    #[inline]
-    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
+    /// What a capture is to follow that begins so, if there is anything; `None` where its request is to be made again.
+    fn choose(
+        &mut self,
+        capture: CaptureId,
+        pool: PoolId,
+        first: &First,
+    ) -> Option<Option<Box<Following>>> {
+        let (is_first, may_repeat) = (first.0.len() == 1, self.errands.may_repeat());
+        let learns = may_repeat && self.config.settings.plan == PlanChoice::Auto;
+        let Lessons { heard, searched, .. } = &self.state.lessons;
+        let unsearched = heard.requests().blocks() > 0 && !searched.contains(first);
+        // Other threads have news all the time.
+        let may_have = is_first && self.errands.is_first();
+        if learns && (unsearched || may_have && self.caches.numbers().has_news()) {
+            self.errands.repeat_after(Some(Work::Search(first.clone())));
+            return None;
+        }
+        let is_there = |bytes| self.earlier_arena(pool, bytes).is_some_and(|it| it.1 == 0);
+        let Some(lesson) = self.state.lessons.choose(&first.0, is_there).cloned() else {
+            return Some(None);
+        };
+        let layout = lesson.layout.get();
+        if layout.is_none() && may_repeat {
+            self.errands.repeat_after(Some(Work::Layout(lesson)));
+            return None;
+        }
+        let following = Following::learned(&lesson, first.0.len() - 1);
+        if following.is_none() && lesson.from.is_asked_for() {
+            let why = match layout {
+                Some(_) => "one takes no less memory than blocks that are placed as they come",
+                None => "others were learned while one was made for it",
+            };
+            let text = "follows no layout of the run that was learned";
+            let say = || format!("capture {} {text}: {why}", capture.0);
+            self.state.messages.say(Level::Info, say);
+        }
+        Some(following)
     }
 
-    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        let capture_state = self.state.captures.get(slot);
-        let begins = !capture_state.proof.has_handed_out()
-            && capture_state.pools.first() == Some(&request.pool);
-        if !begins || self.is_planned(slot, request.pool) {
-            return false;
-        }
-        let Some(lesson) = self.lesson(request) else { return false };
-        let layout = match lesson.layout.get() {
-            Some(Some(layout)) => layout.clone(),
-            Some(None) => {
-                if matches!(lesson.from, LearnedFrom::Marked(_)) {
-                    let id = capture_state.id.0;
-                    let text = "follows no layout of the run that was learned: one takes no less memory than \
-                                blocks that are placed as they come";
-                    self.state.messages.say(Level::Info, || format!("capture {id} {text}"));
-                }
-                return false;
-            }
-            None => {
-                let id = capture_state.id.0;
-                let text = "follows no layout: other runs were learned while one was made for it";
-                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
-                return false;
-            }
+    /// Has a capture follow what was chosen for it, if anything was.
+    fn adopt_next(&mut self, slot: CaptureSlot) {
+        let State { captures, lessons, .. } = &mut *self.state;
+        let capture_state = captures.get_mut(slot);
+        let id = capture_state.id;
+        let Some((pool, _, following)) = lessons.next.take_if(|it| it.1 == Some(id)) else {
+            return;
         };
-        let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let workspaces = match &lesson.from {
-            LearnedFrom::Heard(_, workspaces) => workspaces.clone(),
-            LearnedFrom::Marked(_) | LearnedFrom::Captured(_) => Vec::new(),
-        };
-        let following = Following { workspaces, ..Following::new(layout, lesson.from.basis()) };
-        self.state.say_of(request.pool, Level::Info, |pool| {
-            let bytes = Size(bytes);
-            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
+        let bytes = Size(following.layout.bytes());
+        capture_state.following = Some(following);
+        self.state.say_of(pool, Level::Info, |pool| {
+            format!("capture {} follows a layout of {bytes} in {pool}, which was learned", id.0)
         });
-        self.state.capture(slot).following = Some(Box::new(following));
-        true
     }
 
     /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
@@ -759,11 +815,12 @@ impl<D: Driver> Engine<D> {
 
     /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
     /// engine's lock is held while new requests are added, and released while the run is searched for.
-    pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
+    pub(super) fn search_heard(&self, (asked, stream): First) {
         let found = self.lock().map(|mut state| {
             // Better than a guess: a capture tells what its streams waited for, or captures have followed the layout.
-            let better = |it: &Lesson| it.made().is_some() || it.from.basis() != Basis::Heard;
-            let known = state.lessons.known.iter().filter(|it| it.pattern.first() == bytes);
+            let better =
+                |it: &Lesson| it.made().is_some() || !matches!(it.from, LearnedFrom::Heard(..));
+            let known = state.lessons.known.iter().filter(|it| it.pattern.begins_as(&asked));
             let better: Vec<Pattern> = known.filter(|it| better(it)).map(|it| it.pattern).collect();
             state.lessons.take_in(self.caches.take_unmarked());
             (Arc::clone(&state.lessons.heard), better)
@@ -771,15 +828,15 @@ impl<D: Driver> Engine<D> {
         let Ok((heard, better)) = found else { return };
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
-        let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        let workspaces = || heard.requests().workspaces(bytes);
+        let run = if shown.is_none() { heard.last_run(&asked, stream) } else { None };
+        let workspaces = || heard.requests().workspaces(asked[0]);
         let heard_so = |outline| LearnedFrom::Heard(outline, workspaces());
         let run = run.filter(Requests::shows_waits);
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), heard_so(it)));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
-            state.lessons.searched.push((bytes, stream));
+            state.lessons.searched.push((asked.clone(), stream));
             // What was shown lately is made the latest, which is chosen.
             let known = &mut state.lessons.known;
             let row = known.iter().rposition(|known| Some(known.pattern) == shown);
@@ -795,7 +852,7 @@ impl<D: Driver> Engine<D> {
             (state.lessons.clone(), self.caches.heard())
         };
         lessons.take_in(latest);
-        Ok(Lessons { begun: None, ..lessons })
+        Ok(Lessons { begun: None, next: None, ..lessons })
     }
 
     /// Ends a run that the host has learned from, and returns what was asked for in it.
@@ -874,9 +931,9 @@ impl<D: Driver> Plans<'_, D> {
             // Without a record of all that was allocated nothing can be planned.
             let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
             let vain = planned && !paged && locked.is_vain(pool, &layout);
-            let otherwise = if vain { Way::Nowhere } else { Way::Arena };
+            let otherwise = if vain { Way::Nowhere } else { Way::Arena(None) };
             let way = if paged { Way::Pages } else { otherwise };
-            let following = Following { way, ..Following::new(layout, Basis::AskedFor) };
+            let following = Following { way, ..Following::new(layout, true) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
@@ -963,6 +1020,9 @@ const LESSONS: usize = 16;
 /// So many requests outside captures are kept for later captures, the latest.
 const HEARD: usize = 32_768;
 
+/// A capture's first requests, in bytes, and the stream of the latest.
+pub(super) type First = (SmallVec<[u64; BEGINNING]>, StreamHandle);
+
 /// What was learned from one run. Shared with whom makes its layout, without the engine's lock.
 #[derive(Debug)]
 pub(super) struct Lesson {
@@ -985,12 +1045,9 @@ enum LearnedFrom {
 }
 
 impl LearnedFrom {
-    fn basis(&self) -> Basis {
-        match self {
-            Self::Marked(_) => Basis::AskedFor,
-            Self::Captured(_) => Basis::Captured,
-            Self::Heard(..) => Basis::Heard,
-        }
+    /// Whether the host has asked that captures follow it.
+    fn is_asked_for(&self) -> bool {
+        matches!(self, Self::Marked(_))
     }
 }
 
@@ -1027,14 +1084,22 @@ pub(super) struct Lessons {
     /// Requests outside captures that stream caches have told of, for captures that may begin as any part of them.
     heard: Arc<Heard>,
     /// The first requests that these were searched for, by their bytes and streams.
-    searched: Vec<(u64, StreamHandle)>,
+    searched: Vec<First>,
     /// The latest last.
     known: Vec<Arc<Lesson>>,
-    /// The capture that began last, and has what was learned for it.
-    begun: Option<CaptureId>,
+    /// The capture that began last, with what its first requests were for, in bytes, while another lesson may be chosen.
+    begun: Option<(CaptureId, Option<SmallVec<[u64; BEGINNING]>>)>,
+    /// What the latest capture into a pool did not ask for of its layout, or what a capture is to follow from its request
+    /// under way on.
+    next: Option<(PoolId, Option<CaptureId>, Box<Following>)>,
 }
 
 impl Lessons {
+    /// A capture has ended: a later one into its pool may go on with what is left of the layout that it followed, if any.
+    pub(super) fn note_end(&mut self, followed: Option<(PoolId, Box<Following>)>) {
+        self.next = followed.and_then(|(pool, it)| Some((pool, None, it.left_off()?)));
+    }
+
     /// Adds what was asked for outside captures since requests were added last.
     fn take_in(&mut self, latest: Vec<(u64, Demand)>) {
         if latest.is_empty() {
@@ -1055,7 +1120,7 @@ impl Lessons {
         if let Some(row) = known {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
-            let asked_for = |lesson: &Lesson| lesson.from.basis() == Basis::AskedFor;
+            let asked_for = |lesson: &Lesson| lesson.from.is_asked_for();
             // One that has shown nothing tells less than any.
             let shown = lesson.layout.get().is_none();
             let better = shown && (asked_for(&lesson) || from_capture && !asked_for(&known));
@@ -1070,9 +1135,10 @@ impl Lessons {
 
     /// The lesson for a capture that asks for so many bytes first, into a pool whose arena is there for so many: the
     /// latest that begins so; else the least that begins with more and fits, since a smaller batch asks for less.
-    fn choose(&self, bytes: u64, is_there: impl Fn(u64) -> bool) -> Option<&Arc<Lesson>> {
-        let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
+    fn choose(&self, asked: &[u64], is_there: impl Fn(u64) -> bool) -> Option<&Arc<Lesson>> {
+        let same = self.known.iter().rev().find(|lesson| lesson.pattern.begins_as(asked));
         same.or_else(|| {
+            let &[bytes] = asked else { return None };
             let larger = self.known.iter().filter(|lesson| {
                 let fits = || lesson.made().is_some_and(|layout| is_there(layout.bytes()));
                 lesson.pattern.first() > bytes && fits()

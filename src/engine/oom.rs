@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
-use super::layout::Lesson;
+use super::layout::{First, Lesson};
 use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
 use super::pools::PoolRow;
@@ -644,8 +644,8 @@ pub(super) struct Errands {
 #[derive(Debug)]
 pub(super) enum Work {
     Layout(Arc<Lesson>),
-    /// A lesson from what was asked for outside captures, for a capture's first request: its bytes and stream.
-    Search((u64, StreamHandle)),
+    /// A lesson from what was asked for outside captures.
+    Search(First),
     /// A lesson from a capture that has ended.
     Lesson(Arc<Lesson>),
 }

@@ -166,7 +166,7 @@ impl<D: Driver> Locked<'_, D> {
             return self.find(request, homes, requester);
         };
         let &Request { pool, bytes, .. } = request;
-        let foreseen = self.foresee_place(slot, request, stream);
+        let foreseen = self.foresee_place(slot, request);
         if !self.can_bind(slot, pool, bytes) {
             if foreseen.is_some() {
                 self.note_place(slot, Err(Why::NoMemory));
@@ -296,17 +296,6 @@ impl<D: Driver> Locked<'_, D> {
         self.state.unbound(slot).map(unplanned).collect()
     }
 
-    /// Has a capture's record tell of all live blocks in a planned heap: the plan may bring its own to where they are.
-    fn tell_all_in(&mut self, slot: CaptureSlot, heap: u32) {
-        let State { pools, captures, blocks, .. } = &mut *self.state;
-        let pool = pools.pool_of(heap);
-        let own = |origin| matches!(origin, Origin::Capture(home) if home.slot == slot);
-        for block in blocks.of(pool).filter(|it| it.site.heap == heap && !own(it.origin)) {
-            let (address, bytes) = pools.place(block.site);
-            captures.get_mut(slot).tell(pool, (block.site.number, address, bytes));
-        }
-    }
-
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
         let id = self.state.capture(slot).id;
@@ -324,8 +313,14 @@ impl<D: Driver> Locked<'_, D> {
         let plans = plans(unplanned, journal, programmatic, self.driver, self.config);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (Unplanned { heap, sharable, .. }, plan) in plans {
-            self.tell_all_in(slot, heap);
-            let State { pools, captures, .. } = &mut *self.state;
+            // Into its record come all live blocks there: the plan may bring its own to where they are.
+            let State { pools, captures, blocks, .. } = &mut *self.state;
+            let pool = pools.pool_of(heap);
+            let own = |origin| matches!(origin, Origin::Capture(home) if home.slot == slot);
+            for block in blocks.of(pool).filter(|it| it.site.heap == heap && !own(it.origin)) {
+                let (address, bytes) = pools.place(block.site);
+                captures.get_mut(slot).tell(pool, (block.site.number, address, bytes));
+            }
             let prepared = pools.planned_mut(heap).prepare(plan, &sharable.0);
             for entry in pools.planned(heap).entries(id, &prepared, heap) {
                 captures.get_mut(slot).write_journal(entry);

@@ -36,8 +36,6 @@ pub(super) struct Wait {
     /// Eager, graphs' memory, or memory of graphs that was lent.
     users: Users,
     unannounced: Unannounced,
-    /// Whether a look was taken at it that told where each of its streams was.
-    looked: bool,
     /// Where its own stream had done with the block, if that was no reason to wait.
     own: Option<Mark>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
@@ -47,6 +45,8 @@ pub(super) struct Wait {
 /// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unannounced {
+    /// No look has told yet where each stream was.
+    Untold,
     No,
     /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
     Perhaps,
@@ -65,8 +65,7 @@ impl Wait {
             captures: SmallVec::new(),
             held: None,
             users,
-            unannounced: Unannounced::No,
-            looked: false,
+            unannounced: Unannounced::Untold,
             own: None,
             asked: None,
         }
@@ -146,8 +145,10 @@ impl Wait {
         let concurrent = under_way.ids_of(pool);
         let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
         self.captures.retain(|it| under_way.slot(it.0).is_some());
-        let first = !self.looked;
-        self.looked = true;
+        let first = matches!(self.unannounced, Unannounced::Untold | Unannounced::Perhaps);
+        if self.unannounced == Unannounced::Untold {
+            self.unannounced = Unannounced::No;
+        }
         let mut streams = std::mem::take(&mut self.streams);
         let promised = self.unannounced == Unannounced::Promised;
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
@@ -186,13 +187,12 @@ impl Wait {
             }
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                let perhaps = first || self.unannounced == Unannounced::Perhaps;
                 self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
-                    _ if all.is_empty() && perhaps => Unannounced::Perhaps,
+                    _ if first && all.is_empty() => Unannounced::Perhaps,
+                    _ if first => Unannounced::Untold,
                     _ => Unannounced::No,
                 };
-                self.looked &= !first;
                 users.extend(&all);
                 self.wait_for(&all, true);
                 true

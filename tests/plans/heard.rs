@@ -559,7 +559,7 @@ fn a_run_is_found_between_what_comes_before_and_behind() {
         (1..=times).for_each(|number| hear(&mut heard, &run, number));
         let few = [Step::Allocate(0, 1_536, 0), Step::Free(0)];
         (0..seed as usize % 3).for_each(|number| hear(&mut heard, &few, 50 + number));
-        let found = heard.last_run(first.0, first.1).unwrap();
+        let found = heard.last_run(&[first.0], first.1).unwrap();
         let reuse = regraph::settings::Reuse::CrossStream;
         let pattern = |runs: usize| {
             let mut alone = Heard::default();
@@ -575,7 +575,7 @@ fn a_run_is_found_between_what_comes_before_and_behind() {
         heard.keep(most);
         assert!(heard.requests().blocks() <= most, "seed {seed}");
         (60..62).for_each(|number| hear(&mut heard, &run, number));
-        let found = heard.last_run(first.0, first.1).unwrap();
+        let found = heard.last_run(&[first.0], first.1).unwrap();
         assert_eq!(found.outline(reuse).pattern(), pattern(1), "seed {seed}");
     }
 }
@@ -589,12 +589,12 @@ fn many_runs_in_a_row_are_one() {
         hear(&mut heard, &run, 1);
         for times in 2..=11 {
             hear(&mut heard, &run, times);
-            let found = heard.last_run(first.0, first.1).unwrap();
+            let found = heard.last_run(&[first.0], first.1).unwrap();
             assert_eq!(found.blocks(), blocks(&run), "seed {seed}, {times} runs");
             // What PyTorch asks for before a capture belongs to none.
             let mut asked = heard.clone();
             hear(&mut asked, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 99);
-            let found = asked.last_run(first.0, first.1).unwrap().blocks();
+            let found = asked.last_run(&[first.0], first.1).unwrap().blocks();
             assert!(
                 (blocks(&run)..=blocks(&run) + 2).contains(&found),
                 "seed {seed}, {times} runs"
@@ -623,11 +623,11 @@ fn a_run_that_ran_once_is_found_behind_weights_and_captures() {
             heard.note_capture();
         }
         hear(&mut heard, &run, 2);
-        let found = heard.last_run(first.0, first.1).unwrap();
+        let found = heard.last_run(&[first.0], first.1).unwrap();
         assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
         // What is forgotten takes nothing from what came behind the capture.
         heard.keep(run.len());
-        let found = heard.last_run(first.0, first.1).unwrap();
+        let found = heard.last_run(&[first.0], first.1).unwrap();
         assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
     }
 }
@@ -645,7 +645,7 @@ fn any_requests_are_searched_for_a_run() {
             }
         }
         hear(&mut heard, &steps, 0);
-        let first = heard.last_run(512, stream(0)).map(|run| run.sizes().next());
+        let first = heard.last_run(&[512], stream(0)).map(|run| run.sizes().next());
         assert!(first.is_none_or(|first| first == Some(512)), "seed {seed}");
     }
 }
@@ -665,23 +665,23 @@ fn layers_of_one_run_are_no_runs() {
     let run = closed((0..12).flat_map(layer).collect());
     let mut once = Heard::default();
     hear(&mut once, &run, 0);
-    assert_eq!(once.last_run(MIB, stream(0)).unwrap().blocks(), blocks(&run));
+    assert_eq!(once.last_run(&[MIB], stream(0)).unwrap().blocks(), blocks(&run));
     // Between runs that are the same but for a block in the first one, which stays.
     for (times, first) in [(2, 0), (3, 0), (2, 1), (3, 1)] {
         let mut heard = Heard::default();
         let workspace = Step::Allocate(1_000, 8 * MIB, 0);
         hear(&mut heard, &[&run[..4], &[workspace], &run[4..]].concat(), 0);
         (first..times).for_each(|number| hear(&mut heard, &run, 1 + number));
-        let found = heard.last_run(MIB, stream(0)).unwrap();
+        let found = heard.last_run(&[MIB], stream(0)).unwrap();
         // Nothing but frees tells where one begins.
         assert!((33..=36).contains(&found.blocks()), "{times} runs: {}", found.blocks());
         hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 9);
         // What PyTorch asks for before a capture may belong to it; four runs may be two of two.
-        let found = heard.last_run(MIB, stream(0)).unwrap().blocks();
+        let found = heard.last_run(&[MIB], stream(0)).unwrap().blocks();
         let runs = if times - first > 2 { 2 } else { 1 };
         assert!((33 * runs..=38 * runs).contains(&found), "{times} runs: {found}");
     }
-    assert!(Heard::default().last_run(MIB, stream(0)).is_none());
+    assert!(Heard::default().last_run(&[MIB], stream(0)).is_none());
 }
 
 #[test]
@@ -702,7 +702,7 @@ fn runs_that_differ_in_a_few_requests_are_runs() {
         let mut other = run.clone();
         other[at + free..].rotate_left(1);
         hear(&mut heard, &other, 3);
-        let found = heard.last_run(first.0, first.1).unwrap();
+        let found = heard.last_run(&[first.0], first.1).unwrap();
         assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
     }
 }
@@ -726,7 +726,7 @@ fn a_chunk_of_a_pipeline_is_no_run() {
     (0..3).for_each(|number| hear(&mut heard, &run, number));
     let seeds = [Step::Allocate(0, 512, 3), Step::Allocate(1, 512, 3)];
     hear(&mut heard, &seeds, 4);
-    let found = heard.last_run(4 * MIB, stream(0)).unwrap();
+    let found = heard.last_run(&[4 * MIB], stream(0)).unwrap();
     assert!(found.blocks() >= blocks(&run), "{}", found.blocks());
     // As it was asked for, from the stage on that the capture begins with.
     let mut alone = Heard::default();
@@ -762,9 +762,9 @@ fn a_run_is_whole_though_a_library_asked_for_workspaces_in_the_one_before() {
         let mut heard = Heard::default();
         hear(&mut heard, &first, 0);
         hear(&mut heard, &run, 1);
-        assert_eq!(heard.last_run(8 * MIB, stream(0)).unwrap().blocks(), blocks(&run), "{side}");
+        assert_eq!(heard.last_run(&[8 * MIB], stream(0)).unwrap().blocks(), blocks(&run), "{side}");
         hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 2);
-        let found = heard.last_run(8 * MIB, stream(0)).unwrap().blocks();
+        let found = heard.last_run(&[8 * MIB], stream(0)).unwrap().blocks();
         assert!((blocks(&run)..=blocks(&run) + 2).contains(&found), "{side}: {found}");
     }
 }
@@ -786,7 +786,7 @@ fn what_is_asked_for_once_is_no_part_of_a_run_that_ran_once() {
         let mut heard = Heard::default();
         hear(&mut heard, &first, 0);
         let (size, on) = first_of(&run);
-        let found = heard.last_run(size, on).unwrap();
+        let found = heard.last_run(&[size], on).unwrap();
         assert!(found.sizes().take(sizes.len()).eq(sizes), "seed {seed}");
     }
 }
@@ -802,7 +802,7 @@ fn a_workspace_behind_the_first_request_hides_no_run() {
         let mut heard = Heard::default();
         hear(&mut heard, &[&run[..=at], &workspace, &run[at + 1..]].concat(), 0);
         hear(&mut heard, &run, 1);
-        assert_eq!(heard.last_run(size, on).unwrap().blocks(), blocks(&run), "seed {seed}");
+        assert_eq!(heard.last_run(&[size], on).unwrap().blocks(), blocks(&run), "seed {seed}");
     }
 }
 
@@ -826,7 +826,11 @@ fn the_run_before_may_have_begun_on_another_stream_than_the_run() {
         let warm_up: Vec<Step> = warm_up.collect();
         let (most, rest) = warm_up.split_at(warm_up.len() * 3 / 4);
         hear(&mut heard, &[most, &[Step::Free(9_000)], rest].concat(), 1);
-        assert_eq!(heard.last_run(size, stream(9)).unwrap().blocks(), blocks(&run), "seed {seed}");
+        assert_eq!(
+            heard.last_run(&[size], stream(9)).unwrap().blocks(),
+            blocks(&run),
+            "seed {seed}"
+        );
     }
 }
 
@@ -882,7 +886,7 @@ fn what_mostly_stays_in_use_is_no_run() {
     let mut heard = Heard::default();
     let layer = |number: usize| Step::Allocate(number, (1 + number as u64 % 4) * MIB, 0);
     hear(&mut heard, &(0..64).map(layer).collect::<Vec<_>>(), 0);
-    assert!(heard.last_run(MIB, stream(0)).is_none());
+    assert!(heard.last_run(&[MIB], stream(0)).is_none());
 }
 
 /// What several streams knew of each other outside captures is a guess, which is followed where blocks show of each

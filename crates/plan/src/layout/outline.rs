@@ -87,7 +87,8 @@ impl Outline {
 /// What blocks take, in the order of allocation: equal for runs that ask for the same, and in practice for no others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
-    first: u64,
+    /// What the first three blocks take, in bytes.
+    first: [u64; 3],
     blocks: u64,
     mixed: u64,
     /// What was mixed of the first [`FEW`] blocks, or of all.
@@ -100,7 +101,12 @@ const FEW: usize = 16;
 impl Pattern {
     /// What the first block takes, in bytes; 0 where there is none.
     pub fn first(&self) -> u64 {
-        self.first
+        self.first[0]
+    }
+
+    /// Whether the first blocks, up to three, take so many bytes.
+    pub fn begins_as(&self, first: &[u64]) -> bool {
+        self.first[..self.first.len().min(self.blocks as usize)].starts_with(first)
     }
 
     /// Whether blocks of these sizes, in bytes, begin with those that this is of. Costs a constant for each of the first
@@ -120,15 +126,15 @@ impl Pattern {
     pub fn came_lately(&self, sizes: &[u64]) -> bool {
         let blocks = self.blocks as usize;
         let latest = &sizes[sizes.len().saturating_sub(2 * blocks + FEW)..];
-        let is_it = |part: &[u64]| part[0] == self.first && self.begins(part.iter().copied());
+        let is_it = |part: &[u64]| part[0] == self.first() && self.begins(part.iter().copied());
         blocks > 0 && latest.windows(blocks).any(is_it)
     }
 
     /// Adds a block of so many bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
-        if self.blocks == 0 {
-            self.first = bytes;
+        if let Some(first) = self.first.get_mut(self.blocks as usize) {
+            *first = bytes;
         }
         self.blocks += 1;
         self.mixed = (self.mixed.rotate_left(5) ^ bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -52,14 +52,20 @@ const MOST_SKIPPED_BEFORE: usize = 256;
 const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
-    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
-    /// has ever asked for so many. One that ran once lies behind the first `captured` blocks. Costs a look at each
+    /// The latest run that begins with requests for so many bytes each, as far as there was one; on this stream, if that
+    /// has ever begun so. One that ran once lies behind the first `captured` blocks. Costs a look at each
     /// block, and some milliseconds at most where runs differ.
     pub(super) fn last_run(
         &self,
-        (bytes, stream): (u64, Option<usize>),
+        (first, stream): (&[u64], Option<usize>),
         captured: usize,
     ) -> Option<Requests> {
+        let (&bytes, others) = first.split_first()?;
+        // What stays in use is not asked for again.
+        let goes_on = |start: usize| {
+            let again = self.asked()[start + 1..].iter().filter(|it| it.is_freed());
+            again.map(|it| &it.bytes).take(others.len()).eq(others)
+        };
         let begins = |on: Option<usize>| -> Vec<usize> {
             let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
             all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
@@ -68,11 +74,24 @@ impl Requests {
         if starts.is_empty() {
             starts = begins(None);
         }
+        starts.retain(|&start| goes_on(start));
+        let run = match others.is_empty() {
+            true => self.run_from(&starts, captured)?,
+            // No layer of the work begins so.
+            false => self.part(self.alike(&starts, true, MOST_COMPARED)?),
+        };
+        let run = run.first_work();
+        let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
+        Some(run).filter(|_| fits).filter(Self::frees_most)
+    }
+
+    /// The latest run from one of the blocks `starts` on, which may be a layer's.
+    fn run_from(&self, starts: &[usize], captured: usize) -> Option<Requests> {
         let mut left = MOST_COMPARED;
         let all = self.all().len();
         let twice =
-            (0..BEHIND.min(all)).find_map(|behind| self.repeated(&starts, all - behind, &mut left));
-        let alike = self.alike(&starts, left);
+            (0..BEHIND.min(all)).find_map(|behind| self.repeated(starts, all - behind, &mut left));
+        let alike = self.alike(starts, false, left);
         let frees_most = |run: &Range<usize>| self.part(run.clone()).frees_most();
         let run = match (twice.filter(frees_most), alike.filter(frees_most)) {
             // Where it comes twice in the other it is a part of the work, or that is several runs.
@@ -83,14 +102,11 @@ impl Requests {
             (twice, alike) => twice.or(alike),
         };
         let once = self.once(&starts[starts.partition_point(|&start| start < captured)..]);
-        let run = match (run, once) {
+        Some(match (run, once) {
             (Some(run), Some(once)) => self.longer(run, once),
             (Some(run), None) => self.part(run),
             (None, once) => self.asked_again(once?),
-        };
-        let run = run.first_work();
-        let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
-        Some(run).filter(|_| fits).filter(Self::frees_most)
+        })
     }
 
     /// What may be workspaces, which a library asks for once on each stream and keeps, in bytes and in ascending order: the
@@ -111,7 +127,7 @@ impl Requests {
     /// All requests since one of the blocks `starts`, if those directly before it ask for nearly the same sizes on the
     /// same streams: since the start where the two differ the least for their length, of those over which no block is
     /// passed on, if any. No more than `left` comparisons are made.
-    fn alike(&self, starts: &[usize], mut left: usize) -> Option<Range<usize>> {
+    fn alike(&self, starts: &[usize], told: bool, mut left: usize) -> Option<Range<usize>> {
         let asked = self.asked();
         let (mut best, mut least) = (None, (true, usize::MAX, 0));
         // How many of the blocks up to each one stay in use.
@@ -139,7 +155,7 @@ impl Requests {
                 continue;
             }
             left = left.saturating_sub(start.min(run.len()));
-            let is_within = self.is_within(start);
+            let is_within = !told && self.is_within(start);
             // In thousandths: of those that differ as little one is taken with few blocks before that stayed in use, and
             // of these the longest, which comes first.
             let unlike = |lacks: usize, more: usize, stay: usize| {
@@ -173,7 +189,10 @@ impl Requests {
     fn is_within(&self, start: usize) -> bool {
         let (asked, length) = (self.asked(), self.blocks() - start);
         let soon = start + 1..=start + length / 2;
-        asked[start - start.min(length)..start].iter().any(|it| soon.contains(&it.freed))
+        let least = asked[start].bytes / 16;
+        asked[start - start.min(length)..start]
+            .iter()
+            .any(|it| it.bytes >= least && soon.contains(&it.freed))
     }
 
     /// All requests since the first of the blocks `starts` that is freed, as are most behind it, and over which no block

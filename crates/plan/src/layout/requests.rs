@@ -300,10 +300,11 @@ impl Heard {
         &self.requests
     }
 
-    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
-    /// has ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
-    pub fn last_run(&self, bytes: u64, stream: StreamHandle) -> Option<Requests> {
-        self.requests.last_run((bytes, self.streams.get(&stream).copied()), self.captured)
+    /// The latest run that begins with requests for so many bytes each, one or more, as far as there was one; with the
+    /// first of them on this stream, if that has ever begun so. Costs a constant for each request, and some milliseconds
+    /// at most where runs differ.
+    pub fn last_run(&self, first: &[u64], stream: StreamHandle) -> Option<Requests> {
+        self.requests.last_run((first, self.streams.get(&stream).copied()), self.captured)
     }
 
     /// Notes that a capture began for which a run is searched: of what comes from now on, a run of the next one may have
