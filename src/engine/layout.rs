@@ -704,7 +704,7 @@ impl<D: Driver> Locked<'_, D> {
         } else if follows && asked.len() != BEGINNING - 1 {
             let following = following.map(|it| it.layout.clone());
             let first = (asked, stream);
-            match self.choose(capture, pool, &first) {
+            match self.following_for(capture, pool, &first) {
                 None => return true,
                 Some(found) => chosen = found.filter(|it| Some(&it.layout) != following.as_ref()),
             }
@@ -717,7 +717,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// What a capture is to follow that begins so, if there is anything; `None` where its request is to be made again.
-    fn choose(
+    fn following_for(
         &mut self,
         capture: CaptureId,
         pool: PoolId,
@@ -743,14 +743,13 @@ impl<D: Driver> Locked<'_, D> {
             return None;
         }
         let following = Following::learned(&lesson, first.0.len() - 1);
-        if following.is_none() && lesson.from.is_asked_for() {
-            let why = match layout {
-                Some(_) => "one takes no less memory than blocks that are placed as they come",
-                None => "others were learned while one was made for it",
+        if following.is_none() && (layout.is_none() || lesson.from.is_asked_for()) {
+            let (level, why) = match layout {
+                Some(_) => (Level::Info, "one takes no less memory than blocks as they come"),
+                None => (Level::Warn, "others were learned while one was made for it"),
             };
             let text = "follows no layout of the run that was learned";
-            let say = || format!("capture {} {text}: {why}", capture.0);
-            self.state.messages.say(Level::Info, say);
+            self.state.messages.say(level, || format!("capture {} {text}: {why}", capture.0));
         }
         Some(following)
     }
@@ -813,7 +812,7 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
+    /// Keeps a lesson from the latest run outside captures that begins with such requests, if there was one. The
     /// engine's lock is held while new requests are added, and released while the run is searched for.
     pub(super) fn search_heard(&self, (asked, stream): First) {
         let found = self.lock().map(|mut state| {
@@ -1133,8 +1132,8 @@ impl Lessons {
         oldest
     }
 
-    /// The lesson for a capture that asks for so many bytes first, into a pool whose arena is there for so many: the
-    /// latest that begins so; else the least that begins with more and fits, since a smaller batch asks for less.
+    /// The lesson for a capture whose first requests are for so many bytes, into a pool whose arena is there for so many: the
+    /// latest that begins so; else, for its first one, the least that begins with more and fits, since a smaller batch asks for less.
     fn choose(&self, asked: &[u64], is_there: impl Fn(u64) -> bool) -> Option<&Arc<Lesson>> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.begins_as(asked));
         same.or_else(|| {

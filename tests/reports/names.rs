@@ -1,4 +1,4 @@
-//! Names of pools, graphs and blocks: another engine refuses them, and an engine gives the rows of what is gone to others.
+//! An engine refuses names of another engine's pools, graphs and blocks, and gives the row of a pool that is gone to another.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -53,8 +53,8 @@ const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
     /// The latest run that begins with requests for so many bytes each, as far as there was one; on this stream, if that
-    /// has ever begun so. One that ran once lies behind the first `captured` blocks. Costs a look at each
-    /// block, and some milliseconds at most where runs differ.
+    /// has ever begun so. One that ran once lies behind the first `captured` blocks. Where more than
+    /// one request is known the second way alone is taken. Costs a look at each block, and some milliseconds at most.
     pub(super) fn last_run(
         &self,
         (first, stream): (&[u64], Option<usize>),
@@ -77,7 +77,7 @@ impl Requests {
         starts.retain(|&start| goes_on(start));
         let run = match others.is_empty() {
             true => self.run_from(&starts, captured)?,
-            // No layer of the work begins so.
+            // Three sizes are seldom a layer's by chance.
             false => self.part(self.alike(&starts, true, MOST_COMPARED)?),
         };
         let run = run.first_work();
@@ -126,8 +126,8 @@ impl Requests {
 
     /// All requests since one of the blocks `starts`, if those directly before it ask for nearly the same sizes on the
     /// same streams: since the start where the two differ the least for their length, of those over which no block is
-    /// passed on, if any. No more than `left` comparisons are made.
-    fn alike(&self, starts: &[usize], told: bool, mut left: usize) -> Option<Range<usize>> {
+    /// passed on, if any, unless any start will do. No more than `left` comparisons are made.
+    fn alike(&self, starts: &[usize], any: bool, mut left: usize) -> Option<Range<usize>> {
         let asked = self.asked();
         let (mut best, mut least) = (None, (true, usize::MAX, 0));
         // How many of the blocks up to each one stay in use.
@@ -155,7 +155,7 @@ impl Requests {
                 continue;
             }
             left = left.saturating_sub(start.min(run.len()));
-            let is_within = !told && self.is_within(start);
+            let is_within = !any && self.is_within(start);
             // In thousandths: of those that differ as little one is taken with few blocks before that stayed in use, and
             // of these the longest, which comes first.
             let unlike = |lacks: usize, more: usize, stay: usize| {
@@ -184,8 +184,8 @@ impl Requests {
         best
     }
 
-    /// Whether a block from shortly before the block `start` is freed shortly behind it, as what a layer passes on to the
-    /// next. Costs a look at as many blocks as there are from `start` on.
+    /// Whether a block from shortly before the block `start`, of a sixteenth of its bytes or more, is freed shortly behind
+    /// it, as what a layer passes on. Costs a look at as many blocks as there are from `start` on.
     fn is_within(&self, start: usize) -> bool {
         let (asked, length) = (self.asked(), self.blocks() - start);
         let soon = start + 1..=start + length / 2;
