@@ -30,7 +30,14 @@ fn work_outside_captures<P: Device>(driver: &Arc<P>) {
 }
 
 fn captures_beside_each_other<P: Device>(driver: &Arc<P>) {
-    let often = ["captures beside others", "forks", "launches", "bodies of conditional nodes"];
+    let often = [
+        "captures beside others",
+        "forks",
+        "launches",
+        "bodies of conditional nodes",
+        "programmatic launches",
+        "streams set back",
+    ];
     run(driver, 40, Features::CAPTURES, &often);
 }
 

@@ -1,7 +1,7 @@
-//! Captures that get their memory at their end, and pools without memory for a while.
+//! Captures that get their memory at their end.
 
 use super::world::{Block, Capture, Fate, Launched, World};
-use regraph::engine::{Error, Flaw, PoolRefusal, Unknown};
+use regraph::engine::{Error, Flaw, Unknown};
 
 impl World {
     /// Has the capture that a stream is in planned, or not.
@@ -34,104 +34,6 @@ impl World {
         match self.engine.plans().preview_plan(self.captures[capture].id) {
             Ok(_) | Err(Error::Unknown { what: Unknown::Capture(_), .. }) => {}
             Err(error) => panic!("preview_plan: {error}"),
-        }
-    }
-
-    /// Suspends a pool, if nothing uses it, and resumes it.
-    pub(super) fn suspend(&mut self, pool: usize) {
-        self.driver.complete_all();
-        let gone = match self.engine.host().suspend_discarding_all(self.pools[pool]) {
-            Ok(gone) => gone,
-            Err(
-                Error::Pool { why: PoolRefusal::Busy { .. }, .. }
-                | Error::Pool { why: PoolRefusal::CannotSuspend, .. },
-            ) => return,
-            Err(error) => panic!("suspend_discarding_outputs: {error}"),
-        };
-        assert_eq!(self.reserved(pool), 0, "a suspended pool holds memory");
-        self.tell(format_args!("pool {pool} goes and comes: {gone}"));
-        let limited = self.engine.set_memory_limit(None);
-        limited.expect("the engine is sound");
-        let back = self.engine.host().resume_pool(self.pools[pool]);
-        assert_eq!(back.expect("there was as much memory before"), gone);
-        // What they held is lost.
-        for block in self.blocks.iter_mut().filter(|it| it.pool == pool && it.home.is_none()) {
-            block.writer = None;
-        }
-        self.look_behind(pool, |_| {});
-    }
-
-    /// Has the graphs of a pool share what they can, if nothing uses it.
-    pub(super) fn compact(&mut self, pool: usize) {
-        self.driver.complete_all();
-        let before = self.reserved(pool);
-        let shared = self.shared(pool);
-        let gone = match self.engine.host().compact_pool(self.pools[pool]) {
-            Ok(gone) => gone,
-            Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) => return,
-            Err(error) => panic!("compact_pool: {error}"),
-        };
-        assert!(self.reserved(pool) + gone <= before, "compaction gave {gone} back");
-        self.tell(format_args!("pool {pool} is compacted: {gone}"));
-        self.look_behind(pool, |block| assert!(block.freed.is_some(), "a live block was moved"));
-        for (number, other) in self.shared(pool).into_iter().filter(|it| !shared.contains(it)) {
-            self.judge_shared(number, other);
-        }
-    }
-
-    /// The blocks of graphs of a pool that may be launched which lie on the same memory.
-    fn shared(&self, pool: usize) -> Vec<(usize, usize)> {
-        let launches = |block: &Block| {
-            let capture = block.home.map(|home| &self.captures[home]);
-            let launches = |it: &Capture| it.fate == Fate::Accepted && it.released.is_none();
-            block.pool == pool && !block.behind.is_empty() && capture.is_some_and(launches)
-        };
-        let all: Vec<usize> =
-            (0..self.blocks.len()).filter(|&it| launches(&self.blocks[it])).collect();
-        let pairs = all.iter().flat_map(|&one| all.iter().map(move |&other| (one, other)));
-        let meets = |&(one, other): &(usize, usize)| {
-            let (one, other) = (&self.blocks[one], &self.blocks[other]);
-            let apart = one.end() <= other.address || other.end() <= one.address;
-            apart && one.meets(other)
-        };
-        pairs.filter(meets).collect()
-    }
-
-    /// Two blocks share memory since a compaction that did not before.
-    fn judge_shared(&self, number: usize, other: usize) {
-        let (block, it) = (&self.blocks[number], &self.blocks[other]);
-        let homes = [block, it].map(|block| block.home.expect("blocks of graphs have homes"));
-        assert_ne!(homes[0], homes[1], "blocks {number} and {other} are of one graph");
-        let [ended, its_end] = homes.map(|home| self.captures[home].ended);
-        // What its capture did not free may be read by graphs that were captured before it was freed.
-        if block.freed > ended && ended < its_end {
-            assert!(
-                block.freed <= its_end,
-                "block {other} may overwrite {number} before it is read"
-            );
-        }
-        if block.freed > ended && its_end < ended {
-            // An output of the other graph was freed there before this one was captured.
-            let pieces =
-                |block: &Block| -> Vec<u32> { block.behind.iter().map(|it| it.0).collect() };
-            let here = pieces(block);
-            let lost = |it: &Block| {
-                let freed = it.freed.is_some() && it.freed > its_end && it.freed <= ended;
-                it.home == Some(homes[1]) && freed && pieces(it).iter().any(|it| here.contains(it))
-            };
-            assert!(self.blocks.iter().any(lost), "graphs overwrite output {number}");
-        }
-    }
-
-    /// Notes anew which physical memory lies behind the blocks of a pool.
-    fn look_behind(&mut self, pool: usize, moved: impl Fn(&Block)) {
-        let driver = &self.driver;
-        for block in self.blocks.iter_mut().filter(|it| it.pool == pool && !it.behind.is_empty()) {
-            let behind = driver.behind(block.address, block.bytes).unwrap_or_default();
-            if behind != block.behind {
-                moved(block);
-            }
-            block.behind = behind;
         }
     }
 

@@ -66,7 +66,7 @@ impl World {
             }
             82 | 83 => self.begin(u, stream)?,
             84 => self.begin_body(u, stream)?,
-            85 => match u.int_in_range(0..=if self.plan.is_some() { 13 } else { 7 })? {
+            85 => match u.int_in_range(0..=if self.plan.is_some() { 10 } else { 7 })? {
                 0 => self.observe(stream),
                 1 => {
                     let pool = u.choose_index(self.pools.len())?;
@@ -85,14 +85,6 @@ impl World {
                 7 if self.learns => self.learn(u.arbitrary()?),
                 8 | 9 => self.plan_capture(stream, u.ratio(3, 4)?),
                 10 => self.preview(stream),
-                11 => {
-                    let pool = u.choose_index(self.pools.len())?;
-                    self.suspend(pool);
-                }
-                12 | 13 => {
-                    let pool = u.choose_index(self.pools.len())?;
-                    self.compact(pool);
-                }
                 _ => {
                     let limit = u64::from(u.arbitrary::<u8>()?) << 20;
                     let limit = (limit > 0).then_some(limit);

@@ -49,6 +49,11 @@ pub(super) struct Open<P: Program> {
     /// Its nodes, and whether the last one writes where another block of the capture lay.
     nodes: u64,
     reuses: bool,
+    /// What streams came after at some time, to set streams back to.
+    past: Vec<Vec<Dependency>>,
+    /// Whether a launch was programmatic, and whether a stream was set back.
+    early: bool,
+    set_back: bool,
     shape: Shape,
     /// The sizes of its coming blocks, the next one last, where an earlier capture is repeated.
     script: Vec<u64>,
@@ -217,11 +222,14 @@ impl<P: Program> World<'_, P> {
             relaxed,
             nodes: 0,
             reuses: false,
+            past: Vec::new(),
+            early: false,
+            set_back: false,
             shape: Shape { sizes: Vec::new(), kept },
             script,
         });
         // What is freed before the first node is no graph's.
-        self.record(others, stream, &[], &[]);
+        self.record(others, stream, false, &[], &[]);
         if self.plan.is_some() && u.ratio(1, 5)? {
             self.hold(others, u)?;
         }
@@ -254,8 +262,8 @@ impl<P: Program> World<'_, P> {
         let place = Tagged { address: block.address, bytes, tag };
         let spot = (open.home, self.span(block.id));
         self.open[at].places.push(spot);
-        self.record(at, stream, &read, &[place]);
-        self.record(at, stream, &[place], &[]);
+        self.record(at, stream, false, &read, &[place]);
+        self.record(at, stream, false, &[place], &[]);
         self.engine.record_stream(block.id, self.idle).expect("the block lives");
         self.engine.free(block.id).expect("the block lives");
         Ok(())
@@ -280,20 +288,46 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
-    /// A kernel of the capture.
-    fn record(&mut self, at: usize, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
+    /// A kernel of the capture, which may start before the last one of its stream has ended if it is `early`.
+    fn record(
+        &mut self,
+        at: usize,
+        stream: Stream,
+        early: bool,
+        inputs: &[Tagged],
+        outputs: &[Tagged],
+    ) {
         let Some(open) = self.open.get_mut(at) else { return };
         open.nodes += 1;
         open.reuses = false;
-        let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
-        self.driver.launch(stream.handle, work, false).expect("a legal launch");
+        open.early |= early;
+        let work = Work { inputs, outputs, delay: DELAY, trigger_early: self.features.edges };
+        self.driver.launch(stream.handle, work, early).expect("a legal launch");
+        self.count("programmatic launches", u64::from(early));
+        if self.features.edges {
+            let terminals = self.terminals(stream).1;
+            self.open[at].past.push(terminals);
+        }
+    }
+
+    /// The graph that a stream is captured into, and what it comes after there.
+    fn terminals(&self, stream: Stream) -> (GraphHandle, Vec<Dependency>) {
+        let mut terminals = Vec::new();
+        let status = self.driver.capture_status(stream.handle, &mut terminals);
+        let Ok(CaptureStatus::Active { graph, .. }) = status else { unreachable!("{status:?}") };
+        (graph, terminals)
+    }
+
+    /// Has a stream come after other nodes than before, between two looks of the engine.
+    fn set_terminals(&mut self, stream: Stream, terminals: &[Dependency]) {
+        self.engine.observe(stream.handle).expect("the stream captures");
+        self.driver.set_terminals(stream.handle, terminals).expect("nodes of its capture");
+        self.engine.observe(stream.handle).expect("the stream captures");
     }
 
     /// A kernel of the capture, in the body of a conditional node.
     fn record_inside(&mut self, at: usize, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
-        let mut terminals = Vec::new();
-        let status = self.driver.capture_status(stream.handle, &mut terminals);
-        let Ok(CaptureStatus::Active { graph, .. }) = status else { unreachable!("{status:?}") };
+        let (graph, terminals) = self.terminals(stream);
         let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
         let added = self.driver.add_conditional(graph, &terminals).and_then(|(node, body)| {
             self.driver.add_node(body, &[], work)?;
@@ -342,7 +376,18 @@ impl<P: Program> World<'_, P> {
             None => self.branch(at, u)?,
         };
         let Some(stream) = stream else { return Ok(()) };
+        let odd =
+            if self.features.edges && scripted.is_none() { u.int_in_range(0..=9)? } else { 9 };
+        let (early, set_back) = (odd < 2, odd == 2);
+        // Some of what it launches now comes after nodes of before alone.
+        let terminals = self.terminals(stream).1;
+        if set_back {
+            let past = u.choose(&self.open[at].past)?.clone();
+            self.set_terminals(stream, &past);
+            self.count("streams set back", 1);
+        }
         let open = &mut self.open[at];
+        open.set_back |= set_back;
         open.shape.sizes.push(bytes);
         let home = if elsewhere { (open.home + 1) % POOLS } else { open.home };
         open.homes[home] = true;
@@ -350,6 +395,9 @@ impl<P: Program> World<'_, P> {
             Ok(memory) => memory.into_block(),
             Err(error) => {
                 assert!(is_short(&error), "allocate in a capture: {error}");
+                if set_back {
+                    self.set_terminals(stream, &terminals);
+                }
                 return Ok(());
             }
         };
@@ -360,7 +408,8 @@ impl<P: Program> World<'_, P> {
         open.places.push((home, span));
         let mut inputs = open.read.clone();
         let mut joined = None;
-        if let Some(last) = open.live.last_mut() {
+        // Else it reads what kernels wrote that it may not come after.
+        if let Some(last) = open.live.last_mut().filter(|_| !early && !set_back) {
             inputs.push(last.place);
             if last.stream != stream {
                 if let Some(id) = last.id {
@@ -376,12 +425,17 @@ impl<P: Program> World<'_, P> {
             self.wait(stream, writer);
             self.count("joins", 1);
         }
-        match self.features.forks && u.ratio(1, 10)? {
+        match self.features.forks && !early && u.ratio(1, 10)? {
             true => self.record_inside(at, stream, &inputs, &[place]),
             false => {
-                self.record(at, stream, &inputs, &[place]);
-                self.open[at].reuses = reuses;
+                self.record(at, stream, early, &inputs, &[place]);
+                self.open[at].reuses = reuses && !early;
             }
+        }
+        if set_back {
+            let (_, own) = self.terminals(stream);
+            self.set_terminals(stream, &[terminals, own].concat());
+            self.open[at].reuses = false;
         }
         if let Some(id) = first.and_then(|it| it.id) {
             self.engine.free(id).expect("the block lives");
@@ -417,7 +471,7 @@ impl<P: Program> World<'_, P> {
         // The host fills it after all that has used it: what streams of the capture did before, once that has ended.
         let users: Vec<Stream> = block.all_streams().filter(|&it| !self.is_capturing(it)).collect();
         users.into_iter().for_each(|it| self.all_follow(it));
-        self.record(at, stream, &[block.place], &[]);
+        self.record(at, stream, false, &[block.place], &[]);
         self.open[at].inputs.push((block.home, block.place));
         if u.ratio(1, 4)? {
             block.captured = Some(self.open[at].number);
@@ -448,6 +502,7 @@ impl<P: Program> World<'_, P> {
         let mut open = self.open.remove(at);
         let may_cut = self.features.verdicts && open.reuses && !open.planned;
         let is_unsafe = may_cut && u.ratio(1, 3)? && self.cut(&open);
+        let may_refuse = is_unsafe || open.set_back || open.early && self.refuses_early;
         // Then the engine looks at all streams once more before: it would not know whose the last nodes are.
         let ended_first = self.features.varied && u.ratio(1, 3)?;
         for stream in open.streams.iter().filter(|_| ended_first) {
@@ -504,6 +559,7 @@ impl<P: Program> World<'_, P> {
                     places: open.places.iter().map(|it| it.1).collect(),
                     lost: false,
                     is_unsafe,
+                    may_refuse,
                     shape: open.shape,
                 });
                 if !whole {
@@ -516,9 +572,10 @@ impl<P: Program> World<'_, P> {
             }
             Err(why) => {
                 let short = why.as_ref().is_some_and(is_short);
-                let refused = is_unsafe && matches!(why, Some(Error::Refused(_)));
+                let refused = may_refuse && why.as_ref().is_some_and(is_refused);
                 assert!(failed || short || refused, "nothing is wrong with the capture: {why:?}");
-                self.count("unsafe captures refused at once", u64::from(refused));
+                self.count("unsafe captures refused at once", u64::from(refused && is_unsafe));
+                self.count("captures refused for edges", u64::from(refused && !is_unsafe));
                 self.driver.destroy_graph(graph).expect("it is there");
                 for id in open.live.iter().filter_map(|it| it.id) {
                     self.engine.free(id).expect("the block lives");
@@ -532,9 +589,7 @@ impl<P: Program> World<'_, P> {
     /// Takes a capture's only edge to its last node away, which writes where another block lay. False where there are
     /// more.
     fn cut(&self, open: &Open<P>) -> bool {
-        let mut terminals = Vec::new();
-        let status = self.driver.capture_status(open.streams[0].handle, &mut terminals);
-        let Ok(CaptureStatus::Active { graph, .. }) = status else { unreachable!("{status:?}") };
+        let (graph, terminals) = self.terminals(open.streams[0]);
         let [last] = terminals[..] else { return false };
         let mut edges = Vec::new();
         self.driver.dependencies(last.node, &mut edges).expect("the node is there");
@@ -576,8 +631,8 @@ impl<P: Program> World<'_, P> {
         let verdict = verdict.unwrap_or_else(|panic| resume_unwind(panic));
         self.count("late verdicts", 1);
         let (lease, _) = match verdict {
-            Err(Error::Refused(_)) if made.is_unsafe => {
-                self.count("unsafe captures refused late", 1);
+            Err(error) if made.may_refuse && is_refused(&error) => {
+                self.count("unsafe captures refused late", u64::from(made.is_unsafe));
                 let (launcher, number) = (Launcher::Closed(None, graph, executable), made.number);
                 self.graphs.insert(row, Made { launcher, ..made });
                 // What reads its outputs goes with it.
@@ -706,4 +761,9 @@ impl<P: Program> World<'_, P> {
             }
         }
     }
+}
+
+/// Whether the checker has refused a capture.
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Refused(_) | Error::CaptureAgain(_))
 }

@@ -101,6 +101,8 @@ pub struct Features {
     pub(super) captures: usize,
     /// Whether captures fork to other streams, and some of their kernels are in conditional nodes' bodies.
     pub(super) forks: bool,
+    /// Whether captures have programmatic launches, and streams whose terminals the host sets back by hand.
+    pub(super) edges: bool,
     pub(super) streams: usize,
     /// Whether many captures are of what an earlier one was of.
     pub(super) repeats: bool,
@@ -134,6 +136,7 @@ impl Features {
         overcharge: 1,
         captures: 1,
         forks: false,
+        edges: false,
         streams: 3,
         repeats: false,
         history: 0,
@@ -216,6 +219,7 @@ impl Features {
         verdicts: true,
         captures: 4,
         forks: true,
+        edges: true,
         streams: 8,
         history: 10_000,
         most: 10,
@@ -241,6 +245,7 @@ impl Features {
         executables: true,
         captures: 3,
         forks: true,
+        edges: true,
         streams: 6,
         repeats: true,
         history: 10_000,

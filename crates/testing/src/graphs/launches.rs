@@ -38,6 +38,8 @@ pub(super) struct Made<P: Program> {
     pub(super) lost: bool,
     /// Whether its capture must be refused.
     pub(super) is_unsafe: bool,
+    /// Whether its capture may be refused.
+    pub(super) may_refuse: bool,
     pub(super) shape: Shape,
 }
 

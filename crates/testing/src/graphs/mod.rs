@@ -2,9 +2,10 @@
 //!
 //! A host of two pools captures graphs, some of them over several steps, several at once, each on several streams, and
 //! abandons some. Some that are closed get their verdict later, others are given up before it, and some of which an
-//! edge was taken away that a block's place rests on must be refused. It launches them along the order in which their
-//! captures ended, run after run, on any stream: by executables of its own, or by those that a pool keeps, shares and
-//! destroys within a budget. In between work outside captures borrows, uses what it has on other streams, and gives it
+//! edge was taken away that a block's place rests on must be refused. Some launches are programmatic, and some streams
+//! are set back by hand for a launch: such captures may be refused, and are safe if they are not. It launches graphs
+//! along the order in which their captures ended, run after run, on any stream: by executables of its own, or by those
+//! that a pool keeps, shares and destroys within a budget. In between work outside captures borrows, uses what it has on other streams, and gives it
 //! back in any order; streams are destroyed, and others get their handles; pools sleep, go back to checkpoints, and are
 //! destroyed; memory is short; calls of the driver fail. Captures of one pool may get their memory at their end, and
 //! that pool is compacted, also while calls of the driver fail. What a program draws of all this, and how often, its
@@ -32,7 +33,7 @@ use regraph::engine::{Config, Engine, Flaw, FreeRange, Lent, Refusal, Spare};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
 use regraph::regions::Regions;
-use regraph::settings::{PlanChoice, Settings};
+use regraph::settings::{PlanChoice, Programmatic, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -98,6 +99,8 @@ struct World<'a, P: Program> {
     plan: Option<Options>,
     /// Whether the engine lacks a safety rule.
     flawed: bool,
+    /// Whether captures may be refused for programmatic launches.
+    refuses_early: bool,
     /// Never works: blocks that it might use are held back in captures.
     idle: StreamHandle,
     driver: Arc<P>,
@@ -166,9 +169,12 @@ impl Features {
         });
         let follows = self.follows && !next().is_multiple_of(3);
         let aside = self.verdicts && !next().is_multiple_of(4);
-        let settings = if self.varied { settings(next, MOST) } else { Settings::default() };
+        let settings = if self.varied { settings(&mut next, MOST) } else { Settings::default() };
         let choice = if follows { PlanChoice::Auto } else { PlanChoice::None };
-        Setup { plan, settings: settings.plan(choice), aside, flaw: None }
+        let edges = [Programmatic::Auto, Programmatic::Auto, Programmatic::Lag, Programmatic::Deny];
+        let edges = if self.edges { edges[usize::from(next() % 4)] } else { Programmatic::Auto };
+        let settings = settings.plan(choice).programmatic(edges);
+        Setup { plan, settings, aside, flaw: None }
     }
 }
 
@@ -264,6 +270,7 @@ impl<'a, P: Program> World<'a, P> {
         let history = if plan.is_none() { features.history } else { 0 };
         let settings = settings.history(history).exportable(features.processes);
         let config = config.settings(settings);
+        let refuses_early = config.settings.programmatic != Programmatic::Lag;
         let borrower = Engine::new(driver.clone(), config.clone());
         let engine = Arc::new(Engine::new(driver.clone(), config));
         let homes = [(0, plan.clone()), (1, None)].map(|it| Home::new(&engine, it, &features));
@@ -272,6 +279,7 @@ impl<'a, P: Program> World<'a, P> {
             features,
             plan,
             flawed: flaw.is_some(),
+            refuses_early,
             idle,
             driver: driver.clone(),
             regions: Regions::new(&engine),
