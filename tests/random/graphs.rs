@@ -63,6 +63,7 @@ fn all_features_go_together_in_longer_programs() {
         ("programmatic launches", 300),
         ("streams set back", 200),
         ("captures refused for edges", 20),
+        ("captures ruined", 20),
         ("executables updated", 80),
         ("executables that went for others", 150),
         ("launches without room for an executable", 8),
@@ -152,10 +153,11 @@ fn captures_beside_each_other_share_nothing() {
         ("programmatic launches", 700),
         ("streams set back", 350),
         ("captures refused for edges", 50),
+        ("captures ruined", 20),
         ("handles that streams had before", 400),
         ("pools destroyed", 120),
     ];
-    longer(90, Features::CAPTURES, &often);
+    longer(120, Features::CAPTURES, &often);
 }
 
 /// Programs in which kernels once found wrong tags, since the model's host did not wait for what it is the host's to

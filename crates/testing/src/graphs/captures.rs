@@ -54,6 +54,8 @@ pub(super) struct Open<P: Program> {
     /// Whether a launch was programmatic, and whether a stream was set back.
     early: bool,
     set_back: bool,
+    /// Whether a call that captures forbid has ruined it.
+    ruined: bool,
     shape: Shape,
     /// The sizes of its coming blocks, the next one last, where an earlier capture is repeated.
     script: Vec<u64>,
@@ -225,6 +227,7 @@ impl<P: Program> World<'_, P> {
             past: Vec::new(),
             early: false,
             set_back: false,
+            ruined: false,
             shape: Shape { sizes: Vec::new(), kept },
             script,
         });
@@ -282,7 +285,12 @@ impl<P: Program> World<'_, P> {
             // Else few captures would be under way beside each other.
             5..=7 if self.features.captures > 1 => {}
             0..=7 => self.close(at, u)?,
-            8 => self.abandon(at),
+            8 => {
+                if self.features.edges && u.ratio(1, 3)? {
+                    self.ruin(at, u)?;
+                }
+                self.abandon(at);
+            }
             _ => {}
         }
         Ok(())
@@ -377,7 +385,7 @@ impl<P: Program> World<'_, P> {
         };
         let Some(stream) = stream else { return Ok(()) };
         let odd =
-            if self.features.edges && scripted.is_none() { u.int_in_range(0..=9)? } else { 9 };
+            if self.features.edges && scripted.is_none() { u.int_in_range(0..=15)? } else { 15 };
         let (early, set_back) = (odd < 2, odd == 2);
         // Some of what it launches now comes after nodes of before alone.
         let terminals = self.terminals(stream).1;
@@ -501,7 +509,7 @@ impl<P: Program> World<'_, P> {
         self.join(&self.open[at]);
         let mut open = self.open.remove(at);
         let may_cut = self.features.verdicts && open.reuses && !open.planned;
-        let is_unsafe = may_cut && u.ratio(1, 3)? && self.cut(&open);
+        let is_unsafe = may_cut && u.ratio(1, 2)? && self.cut(&open);
         let may_refuse = is_unsafe || open.set_back || open.early && self.refuses_early;
         // Then the engine looks at all streams once more before: it would not know whose the last nodes are.
         let ended_first = self.features.varied && u.ratio(1, 3)?;
@@ -708,17 +716,45 @@ impl<P: Program> World<'_, P> {
         ended
     }
 
+    /// Ruins the capture by a call that captures forbid; the engine may learn it from a request or a free.
+    fn ruin(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<()> {
+        let Some(open) = self.open.get_mut(at) else { return Ok(()) };
+        open.ruined = true;
+        let (stream, home) = (open.streams[0].handle, open.home);
+        let waited = self.driver.wait(stream, self.idle);
+        assert!(waited.is_err(), "a capture waits for work outside it");
+        match u.int_in_range(0..=2)? {
+            0 => {
+                let asked = self.homes[home].pool.allocate(1, stream);
+                assert!(asked.is_err(), "a capture that is ruined has a block");
+            }
+            1 => {
+                if let Some(id) = open.live.pop().and_then(|it| it.id) {
+                    self.engine.free(id).expect("the block lives");
+                }
+            }
+            _ => {}
+        }
+        self.count("captures ruined", 1);
+        Ok(())
+    }
+
     /// Gives the capture up.
     pub(super) fn abandon(&mut self, at: usize) {
         if at >= self.open.len() {
             return;
         }
-        self.join(&self.open[at]);
+        if !self.open[at].ruined {
+            self.join(&self.open[at]);
+        }
         let open = self.open.remove(at);
-        let Open { capture, number, streams, live, places, freed, inputs, behind, .. } = open;
+        let Open { capture, number, streams, live, places, freed, inputs, behind, ruined, .. } =
+            open;
         drop(capture);
-        let graph = self.driver.end_capture(streams[0].handle).expect("the stream captures");
-        self.driver.destroy_graph(graph).expect("it is there");
+        match self.driver.end_capture(streams[0].handle) {
+            Ok(graph) => self.driver.destroy_graph(graph).expect("it is there"),
+            Err(error) => assert!(ruined, "the stream captures: {error}"),
+        }
         self.note_ended(&streams, behind, (&freed, !inputs.is_empty()));
         self.roll_back(&places);
         for id in live.iter().filter_map(|it| it.id) {

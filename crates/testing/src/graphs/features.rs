@@ -101,7 +101,8 @@ pub struct Features {
     pub(super) captures: usize,
     /// Whether captures fork to other streams, and some of their kernels are in conditional nodes' bodies.
     pub(super) forks: bool,
-    /// Whether captures have programmatic launches, and streams whose terminals the host sets back by hand.
+    /// Whether captures have programmatic launches and streams whose terminals the host sets back by hand, and some are
+    /// ruined.
     pub(super) edges: bool,
     pub(super) streams: usize,
     /// Whether many captures are of what an earlier one was of.
