@@ -248,11 +248,6 @@ impl<T> Mutex<T> {
         self.inner.get_mut().unwrap_or_else(sync::PoisonError::into_inner)
     }
 
-    /// As [`Mutex::get_mut`]; `None` where a thread panicked with the lock held.
-    pub fn get_mut_whole(&mut self) -> Option<&mut T> {
-        self.inner.get_mut().ok()
-    }
-
     /// The value that the lock guarded.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(sync::PoisonError::into_inner)

@@ -317,10 +317,8 @@ pub(crate) fn one_stream(stream: StreamHandle, call: &'static str) -> Result<Str
 impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
         self.report_leaks();
-        if let Some(state) = self.state.get_mut_whole() {
-            let Self { driver, config, caches, processes, .. } = self;
-            let (loans, errands) = (processes.loans(), Errands::default());
-            Locked { state, driver, config, caches, loans, errands }.close();
+        if let Ok(mut state) = self.lock() {
+            self.with(&mut state).close();
         }
     }
 }

@@ -373,14 +373,17 @@ impl<D: Driver> Engine<D> {
         let result = call(&mut locked);
         locked.account();
         let Errands { waits, work, .. } = locked.errands;
-        let awaited = if waits { state.timelines.pending() } else { None };
+        let awaited = if waits { state.timelines.pending() } else { Vec::new() };
         Self::leave(state);
-        if let Some(awaited) = awaited {
-            awaited.wait(&self.driver);
+        if !awaited.is_empty() {
+            for event in &awaited {
+                // Whether that did wait, the next look at the timelines tells.
+                let _ = self.driver.synchronize_event(**event);
+            }
             // A poisoned engine hands nothing out any more.
             if let Ok(mut state) = self.lock() {
                 let mut locked = self.with(&mut state);
-                locked.state.accounts.counts().num_sync_all_streams += awaited.count();
+                locked.state.accounts.counts().num_sync_all_streams += awaited.len() as u64;
                 locked.state.timelines.end_wait(locked.driver, awaited);
                 locked.poll_waits(usize::MAX);
                 locked.account();
@@ -495,7 +498,7 @@ impl<D: Driver> Locked<'_, D> {
         if !waits {
             return result;
         }
-        if self.errands.may_repeat() && self.state.timelines.pending().is_some() {
+        if self.errands.may_repeat() && !self.state.timelines.pending().is_empty() {
             self.errands.wait();
             self.errands.repeat_after(None);
             return Ok(None);

@@ -103,25 +103,7 @@ enum Life {
 
 /// An event that each fence, and each wait for it, has a share in: it is recorded anew, or destroyed, by the last.
 /// Shares are made and given up with the engine's lock held.
-type Event = Arc<EventHandle>;
-
-/// Events that a call waits for with the engine's lock released ([`Timelines::pending`]).
-#[derive(Debug)]
-pub(super) struct Awaited(Vec<Event>);
-
-impl Awaited {
-    /// How many they are.
-    pub(super) fn count(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// Waits for each. Whether that did, the next look at the timelines tells.
-    pub(super) fn wait(&self, driver: &impl Driver) {
-        for event in &self.0 {
-            let _ = driver.synchronize_event(**event);
-        }
-    }
-}
+pub(super) type Event = Arc<EventHandle>;
 
 thread_local! {
     /// Lives as long as its thread.
@@ -483,16 +465,15 @@ impl Timelines {
         }
     }
 
-    /// What to wait for until everything that closed positions hold now has completed; `None` where nothing is
-    /// open. Goes back to [`Timelines::end_wait`].
-    pub(super) fn pending(&self) -> Option<Awaited> {
+    /// The events to wait for, with the engine's lock released, until everything that closed positions hold now has
+    /// completed. They go back to [`Timelines::end_wait`].
+    pub(super) fn pending(&self) -> Vec<Event> {
         let last = self.rows.iter().filter_map(|row| row.fences.back());
-        let events: Vec<Event> = last.map(|(_, event)| Arc::clone(event)).collect();
-        (!events.is_empty()).then_some(Awaited(events))
+        last.map(|(_, event)| Arc::clone(event)).collect()
     }
 
     /// A wait is over. What it waited for may be recorded again.
-    pub(super) fn end_wait(&mut self, driver: &impl Driver, Awaited(events): Awaited) {
+    pub(super) fn end_wait(&mut self, driver: &impl Driver, events: Vec<Event>) {
         // The last share in one that turned out to be captured is a wait's.
         events.into_iter().for_each(|event| destroy(driver, event));
     }

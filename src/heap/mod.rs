@@ -278,7 +278,7 @@ impl Heap {
     /// What must precede new work in a free range of a capture, or had to precede a block that a capture allocated.
     #[inline]
     pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
-        self.ranges.markers(id)
+        self.ranges[id].markers()
     }
 
     pub(crate) fn is_small(&self) -> bool {
@@ -358,7 +358,7 @@ impl Heap {
         if let Some(markers) = markers {
             self.ranges.set_markers(id, markers);
         }
-        if self.ranges.markers(id).is_empty() {
+        if self.ranges[id].markers().is_empty() {
             self.free_idle(id, users, block);
             return true;
         }

@@ -329,7 +329,7 @@ impl Heap {
         match range.state {
             RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
-                asked && proof.covers(self.ranges.markers_of(range))
+                asked && proof.covers(range.markers())
             }
             state => matches!(state, RangeState::Idle { .. }),
         }

@@ -1,14 +1,11 @@
 //! Ranges of addresses: every mapped byte of a segment lies in exactly one, and each knows its
-//! neighbours in address order, whose memory it is ([`Users`]), and what must precede new work in it
-//! ([`Line`]: its markers, in its row, or in a longer list elsewhere where there are more).
+//! neighbours in address order, whose memory it is ([`Users`]), and what must precede new work in it: its markers.
 
 use std::num::NonZeroU32;
 
-use smallvec::SmallVec;
-
 #[cfg(debug_assertions)]
 use super::verify::{holds, times, Verdict};
-use crate::capture::{NodeIndex, StreamIndex};
+use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
 
@@ -111,7 +108,8 @@ pub(crate) struct Range {
     pub(crate) next: Option<RangeId>,
     pub(crate) state: RangeState,
     /// The free markers of what a capture gave back, and those that a block's place asked for before the block took it.
-    markers: Line,
+    /// The latest is first: where one is not proven, it mostly is that one.
+    markers: Markers,
     pub(crate) previous: Option<RangeId>,
     pub(crate) segment: SegmentId,
     pub(crate) address: u64,
@@ -128,13 +126,18 @@ impl Range {
     pub(crate) fn end(&self) -> u64 {
         self.address + self.bytes
     }
+
+    /// What must precede new work in it.
+    #[inline]
+    pub(crate) fn markers(&self) -> &[NodeIndex] {
+        &self.markers
+    }
 }
 
 /// The table of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     rows: Vec<Range>,
-    spills: Spills,
     vacant: Vec<RangeId>,
     /// How many are free.
     free: usize,
@@ -181,16 +184,10 @@ impl Ranges {
     /// Cuts an allocated range off the low end of another, which is larger; both have the markers that the other had.
     #[inline]
     pub(crate) fn cut_front(&mut self, id: RangeId, bytes: u64) -> RangeId {
-        let &Range { address, segment, previous, markers, .. } = &self[id];
+        let Range { address, segment, previous, ref markers, .. } = self[id];
+        let markers = Markers::from_slice(markers);
         self.shorten(id, bytes);
-        let (place, sides) = ((address, bytes), (previous, Some(id)));
-        if !markers.has_list() {
-            return self.enter(place, segment, sides, RangeState::Allocated, markers);
-        }
-        // Each line has a list of its own.
-        let front = self.enter(place, segment, sides, RangeState::Allocated, Line::default());
-        self.unite_markers(front, id);
-        front
+        self.enter((address, bytes), segment, (previous, Some(id)), RangeState::Allocated, markers)
     }
 
     /// Takes so many bytes off a range's low end; they must go to a neighbour.
@@ -201,29 +198,26 @@ impl Ranges {
         range.bytes -= bytes;
     }
 
-    /// What must precede new work in a range.
-    #[inline]
-    pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
-        self.markers_of(&self[id])
-    }
-
-    /// What must precede new work in a range that has been looked up.
-    #[inline]
-    pub(super) fn markers_of<'a>(&'a self, range: &'a Range) -> &'a [NodeIndex] {
-        range.markers.nodes(&self.spills)
-    }
-
     #[inline]
     pub(crate) fn set_markers(&mut self, id: RangeId, nodes: &[NodeIndex]) {
-        self.rows[id.index()].markers.set(nodes, &mut self.spills);
+        let markers = &mut self.rows[id.index()].markers;
+        markers.clear();
+        nodes.iter().for_each(|&node| add(markers, node));
     }
 
     /// Adds the markers of `from` to those of `id`.
     #[inline]
     pub(crate) fn unite_markers(&mut self, id: RangeId, from: RangeId) {
         let rows = self.rows.get_disjoint_mut([id.index(), from.index()]);
-        let [range, from] = rows.expect("markers of one range go to another");
-        range.markers.unite(&from.markers, &mut self.spills);
+        let [Range { markers, .. }, from] = rows.expect("markers of one range go to another");
+        match markers.is_empty() {
+            true => markers.extend_from_slice(&from.markers),
+            false => from.markers.iter().for_each(|&node| {
+                if !markers.contains(&node) {
+                    add(markers, node);
+                }
+            }),
+        }
     }
 
     /// Puts a range between two neighbours, without markers.
@@ -234,7 +228,7 @@ impl Ranges {
         sides: (Option<RangeId>, Option<RangeId>),
         state: RangeState,
     ) -> RangeId {
-        self.enter(place, segment, sides, state, Line::default())
+        self.enter(place, segment, sides, state, Markers::new())
     }
 
     #[inline(always)]
@@ -244,7 +238,7 @@ impl Ranges {
         segment: SegmentId,
         (previous, next): (Option<RangeId>, Option<RangeId>),
         state: RangeState,
-        markers: Line,
+        markers: Markers,
     ) -> RangeId {
         let range = Range {
             bytes,
@@ -303,176 +297,17 @@ impl Ranges {
             free += usize::from(row.state.is_free());
         }
         holds!(free == self.free, "{free} ranges are free, {} counted", self.free);
-        self.spills.verify(self.rows.iter().map(|row| &row.markers))
-    }
-}
-
-/// Markers of a range that lie in the line itself, at most.
-const INLINE: usize = 13;
-
-const NONE: NodeIndex = NodeIndex::from_raw(0);
-
-/// The markers of one range.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
-    count: u32,
-    /// The markers, the latest first: where one is not proven, it mostly is that one. Where there are more than fit,
-    /// the number of their spill comes first, and the rest means nothing.
-    nodes: [NodeIndex; INLINE],
-}
-
-/// Lists that are longer than a line.
-#[derive(Debug, Default)]
-pub(super) struct Spills {
-    lists: Vec<Vec<NodeIndex>>,
-    vacant: Vec<u32>,
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Self { count: 0, nodes: [NONE; INLINE] }
-    }
-}
-
-impl Line {
-    #[inline]
-    pub(super) fn nodes<'a>(&'a self, spills: &'a Spills) -> &'a [NodeIndex] {
-        match self.nodes.get(..self.count as usize) {
-            Some(nodes) => nodes,
-            None => &spills.lists[self.nodes[0].index()],
-        }
-    }
-
-    /// Whether its markers lie in a list elsewhere.
-    #[inline]
-    pub(super) fn has_list(&self) -> bool {
-        self.count as usize > INLINE
-    }
-
-    #[inline]
-    pub(super) fn set(&mut self, nodes: &[NodeIndex], spills: &mut Spills) {
-        if self.has_list() {
-            spills.vacant.push(self.nodes[0].index() as u32);
-        }
-        self.count = nodes.len() as u32;
-        match self.nodes.get_mut(..nodes.len()) {
-            // A copy of memory would cost more than the few that there are.
-            Some(line) => {
-                line.iter_mut().zip(nodes).for_each(|(to, from)| *to = *from);
-                (1..line.len()).for_each(|at| raise(line, at));
-            }
-            None => self.nodes[0] = spills.add(nodes),
-        }
-    }
-
-    /// Adds the markers of another line that it lacks.
-    #[inline]
-    pub(super) fn unite(&mut self, other: &Self, spills: &mut Spills) {
-        let (count, more) = (self.count as usize, other.count as usize);
-        if count == 0 && more <= INLINE {
-            *self = *other;
-        } else if count + more <= INLINE {
-            for &node in &other.nodes[..more] {
-                let count = self.count as usize;
-                if !self.nodes[..count].contains(&node) {
-                    self.nodes[count] = node;
-                    self.count += 1;
-                    raise(&mut self.nodes, count);
-                }
-            }
-        } else {
-            self.unite_many(other, spills);
-        }
-    }
-
-    #[cold]
-    fn unite_many(&mut self, other: &Self, spills: &mut Spills) {
-        let mut all: SmallVec<[NodeIndex; 2 * INLINE]> = SmallVec::from_slice(self.nodes(spills));
-        for &node in other.nodes(spills) {
-            if !all.contains(&node) {
-                all.push(node);
-            }
-        }
-        self.set(&all, spills);
-    }
-}
-
-/// Puts a marker first that is later than the first one.
-#[inline]
-fn raise(line: &mut [NodeIndex], at: usize) {
-    if line[at] > line[0] {
-        line.swap(0, at);
-    }
-}
-
-impl Spills {
-    /// Keeps a list and returns its number.
-    #[cold]
-    fn add(&mut self, nodes: &[NodeIndex]) -> NodeIndex {
-        let row = self.vacant.pop().unwrap_or_else(|| {
-            self.lists.push(Vec::new());
-            self.lists.len() as u32 - 1
-        });
-        let list = &mut self.lists[row as usize];
-        list.clear();
-        list.extend_from_slice(nodes);
-        NodeIndex::from_raw(row)
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Spills {
-    /// Each line with more markers than it holds has a list of its own, and the other lists are vacant.
-    pub(super) fn verify<'a>(&self, lines: impl Iterator<Item = &'a Line>) -> Verdict {
-        let long = lines.filter(|line| line.has_list());
-        let lists = long.map(|line| line.nodes[0].index() as u32);
-        let mut lists: Vec<u32> = lists.chain(self.vacant.iter().copied()).collect();
-        lists.sort_unstable();
-        let once = lists.iter().copied().eq(0..self.lists.len() as u32);
-        holds!(once, "lists of markers that are in use or vacant: {lists:?}");
         Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Lines of any length, some of which have lists elsewhere that lines share one after the other.
-        #[test]
-        fn lines_are_sets(steps in prop::collection::vec((0..6usize, 0..6usize, 0..40u32, 0..3 * INLINE), 1..200)) {
-            let mut spills = Spills::default();
-            let mut lines = [Line::default(); 6];
-            let mut sets: [BTreeSet<u32>; 6] = Default::default();
-            for (to, from, first, count) in steps {
-                if to == from {
-                    let nodes: Vec<u32> = (first..).take(count).collect();
-                    sets[to] = nodes.iter().copied().collect();
-                    let nodes: Vec<NodeIndex> = nodes.into_iter().map(NodeIndex::from_raw).collect();
-                    lines[to].set(&nodes, &mut spills);
-                } else {
-                    let (more, other) = (sets[from].clone(), lines[from]);
-                    sets[to].extend(more);
-                    lines[to].unite(&other, &mut spills);
-                }
-                for (line, set) in lines.iter().zip(&sets) {
-                    let nodes: Vec<u32> =
-                        line.nodes(&spills).iter().map(|node| node.index() as u32).collect();
-                    let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
-                    prop_assert_eq!(nodes.len(), distinct.len());
-                    prop_assert_eq!(&distinct, set);
-                }
-            }
-            let spilled = sets.iter().filter(|set| set.len() > INLINE).count();
-            prop_assert!(spills.lists.len() <= 6);
-            prop_assert_eq!(spills.lists.len() - spills.vacant.len(), spilled);
-        }
+/// Adds a marker that is not there, as the first one if it is the latest.
+#[inline]
+fn add(markers: &mut Markers, mut node: NodeIndex) {
+    if let Some(first) = markers.first_mut().filter(|first| **first < node) {
+        std::mem::swap(first, &mut node);
     }
+    markers.push(node);
 }
 
 /// Whose memory a free range is, or the place of a block.

@@ -211,8 +211,8 @@ impl Heap {
     pub(crate) fn still_held(&self) -> Vec<((u64, u64), usize)> {
         let mut still: Vec<((u64, u64), usize)> = Vec::new();
         for (number, segment) in self.segments.iter().enumerate() {
-            let held = segment.iter().flat_map(HeapSegment::held);
-            still.extend(runs(held).map(|(place, _)| (place, number)));
+            let held: Vec<_> = segment.iter().flat_map(HeapSegment::held).collect();
+            still.extend(runs(&held).map(|(place, _)| (place, number)));
         }
         still
     }
@@ -229,7 +229,7 @@ impl Heap {
             let how = MemoryMove::new(came, segment.is_growable());
             let mut moved = Vec::new();
             let done = step(segment, &mut moved);
-            for (place, pieces) in runs(moved.into_iter()) {
+            for (place, pieces) in runs(&moved) {
                 self.note_change(how, place, pieces);
                 match came {
                     true => self.holding.resume(place.1),
@@ -336,17 +336,7 @@ impl Heap {
 }
 
 /// Neighbours in address order, together: where they begin, their size, and how many they are.
-pub(super) fn runs(
-    places: impl Iterator<Item = (u64, u64)>,
-) -> impl Iterator<Item = ((u64, u64), usize)> {
-    let mut places = places.peekable();
-    std::iter::from_fn(move || {
-        let (address, mut bytes) = places.next()?;
-        let mut count = 1;
-        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
-            bytes += more;
-            count += 1;
-        }
-        Some(((address, bytes), count))
-    })
+pub(super) fn runs(places: &[(u64, u64)]) -> impl Iterator<Item = ((u64, u64), usize)> + '_ {
+    let runs = places.chunk_by(|(address, bytes), (next, _)| address + bytes == *next);
+    runs.map(|run| ((run[0].0, run.iter().map(|it| it.1).sum()), run.len()))
 }

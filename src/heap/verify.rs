@@ -105,7 +105,7 @@ impl Heap {
         let once = found.map(|it| it.0).eq(holes.iter().copied());
         holds!(once, "holes are listed otherwise than they are: {holes:?}");
         for (id, range) in self.each_range() {
-            let bare = self.ranges.markers(id).is_empty();
+            let bare = self.ranges[id].markers().is_empty();
             let is_hole = |id: RangeId| matches!(self.ranges[id].state, RangeState::Hole);
             let place = (range.address, range.end());
             let right = match range.state {
@@ -200,7 +200,7 @@ impl Heap {
             let premapped = segment.premapped();
             held.extend((premapped > 0).then_some((end, premapped)));
             let together = |all: &[(u64, u64)]| -> Vec<(u64, u64)> {
-                runs(all.iter().copied()).map(|(place, _)| place).collect()
+                runs(all).map(|(place, _)| place).collect()
             };
             holds!(
                 together(&behind) == together(&held),

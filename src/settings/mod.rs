@@ -31,9 +31,7 @@ pub use rounding::Rounding;
 
 use crate::plan::Options;
 pub use crate::policy::{PlanChoice, Programmatic, Reuse};
-use text::{
-    Boolean, Dialect, Divisions, Form, Megabytes, Name, Number, Optional, SettingKey, Word,
-};
+use text::{Boolean, Dialect, Divisions, Form, Megabytes, Name, Optional, Plain, SettingKey};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;
@@ -123,7 +121,7 @@ settings! {
         |it| it >= SPLIT_LEAST;
     /// Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. Default: off.
     garbage_collection_threshold: Option<f64> = None,
-        "garbage_collection_threshold": Optional<Number>,
+        "garbage_collection_threshold": Optional<Plain>,
         "a share of the allowed memory, above 0 and below 1",
         |it| it.is_none_or(|share| share > 0.0 && share < 1.0);
     /// Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). Default: off.
@@ -140,7 +138,7 @@ settings! {
     ///
     /// What [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as no limit.
     memory_fraction: Option<f64> = None,
-        "per_process_memory_fraction": Optional<Number>,
+        "per_process_memory_fraction": Optional<Plain>,
         "a share of the device's memory, above 0 and at most 1",
         |it| it.is_none_or(|share| share > 0.0 && share <= 1.0);
     /// The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. Default: off.
@@ -183,7 +181,7 @@ settings! {
         "plan": Name, "none, auto or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
     plan_max_mappings: Option<u64> = None,
-        "plan_max_mappings": Optional<Number>, "a whole number of mappings, at least 1",
+        "plan_max_mappings": Optional<Plain>, "a whole number of mappings, at least 1",
         |it| it != Some(0);
     /// The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. Default: no limit.
     plan_max_piece_bytes: Option<u64> = None,
@@ -191,11 +189,11 @@ settings! {
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. Default: no limit.
     plan_max_share_percent: Option<u64> = None,
-        "plan_max_share_percent": Optional<Number>, "a whole number of percent, at least 1",
+        "plan_max_share_percent": Optional<Plain>, "a whole number of percent, at least 1",
         |it| it != Some(0);
     /// How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. Default: any number.
     plan_pool_graphs: Option<u64> = None,
-        "plan_pool_graphs": Optional<Number>, "a whole number of graphs, at least 1",
+        "plan_pool_graphs": Optional<Plain>, "a whole number of graphs, at least 1",
         |it| it != Some(0);
     /// How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about thirteen seconds on one core are never searched. Default: 1.
     ///
@@ -203,7 +201,7 @@ settings! {
     /// search for a run that the host has marked ([`Plans::learn`](crate::engine::Plans::learn)) is made at the first
     /// request of the capture that follows it.
     plan_search: usize = 1,
-        "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
+        "plan_search": Plain, "a whole number, at least 1: so many times as long", |it| it != 0;
     /// What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). Default: `auto`.
     programmatic: Programmatic = Programmatic::default(),
         "programmatic": Name, "auto, deny, lag or trust";
@@ -231,7 +229,7 @@ settings! {
         "poison": Boolean, BOOLEAN;
     /// How many events the history keeps; 0 turns it off. Default: 0.
     history: usize = 0,
-        "history": Number, "a whole number of events; 0 turns the history off";
+        "history": Plain, "a whole number of events; 0 turns the history off";
     /// Whether blocks, in reports too, and events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
     stacks: bool = false,
         "stacks": Boolean, BOOLEAN;
@@ -241,7 +239,7 @@ settings! {
     /// the request in words and figures, every pool, the largest blocks and the largest ranges that wait. It is written
     /// before the request returns and without the engine's lock; a file that is there is replaced.
     oom_dump: Option<String> = None,
-        "oom_dump": Optional<Word>, "a path without white space and `,:[]`";
+        "oom_dump": Optional<Plain>, "a path without white space and `,:[]`";
     /// Whether a profiler that reads NVTX, such as Nsight Systems, shows the messages of the engine as marks and what takes it long as ranges, in the domain `regraph`. Needs the feature `cuda`. Default: `False`.
     ///
     /// All messages from `debug` on are marks, whatever the `log` crate lets through. Ranges begin and end while the

@@ -296,23 +296,10 @@ pub(super) enum Problem<'a> {
     Part(Token<'a>, &'static str),
 }
 
-/// A word, as it stands.
-pub(super) struct Word;
+/// A number or a word, as Rust reads it.
+pub(super) struct Plain;
 
-impl Form<String> for Word {
-    fn read<'a>(value: &Value<'a>) -> Result<String, Problem<'a>> {
-        Ok(value.word()?.text.to_owned())
-    }
-
-    fn write(value: &String) -> String {
-        value.clone()
-    }
-}
-
-/// A number, as Rust reads it.
-pub(super) struct Number;
-
-impl<T: FromStr + Display> Form<T> for Number {
+impl<T: FromStr + Display> Form<T> for Plain {
     fn read<'a>(value: &Value<'a>) -> Result<T, Problem<'a>> {
         number(value.word()?)
     }

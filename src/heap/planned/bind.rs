@@ -162,7 +162,7 @@ impl PlannedHeap {
                 places.push((address, bytes));
             }
             // Neighbours in one call.
-            let mut runs = runs(places.into_iter());
+            let mut runs = runs(&places);
             runs.try_for_each(|((address, bytes), _)| driver.set_access(address, bytes))
         });
         if done.is_err() {

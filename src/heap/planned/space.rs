@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::place::{add, Gaps, Stretch};
+use super::place::{add, gap, Stretch};
 use super::{PlannedCapture, PlannedHeap};
 use crate::capture::{Capture, Markers, Moment, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
@@ -69,8 +69,8 @@ pub(super) struct Space {
     used: Map<u64, Stretch>,
     /// Pages without a live block, by address. In a list, since a search looks at all.
     idle: Vec<Idle>,
-    /// Gaps in those of `used`.
-    gaps: Gaps,
+    /// Gaps in those of `used` that are streams': each stream's by size and address.
+    gaps: BTreeSet<(usize, u64, u64)>,
     /// Where two pages meet that blocks may have a part of, and none lies at the end of the one or at the beginning of
     /// the other. Some may be gone meanwhile: nothing is free at them then.
     seams: BTreeSet<u64>,
@@ -201,9 +201,9 @@ impl Space {
         let cost = Cost { pages, new: pages, rank: 0, waste: new - bytes, left: 0 };
         let mut best = (cost, Spot { address: fresh, new });
         for stream in peers.streams().filter(|_| bytes < self.unit) {
-            let gaps = self.gaps.of(stream, bytes).iter().take(LOOKS);
+            let gaps = self.gaps.range((stream, bytes, 0)..(stream + 1, 0, 0)).take(LOOKS);
             let used =
-                gaps.filter_map(|&(size, at)| Some((self.used_around(at)?, (at, at + size))));
+                gaps.filter_map(|&(_, size, at)| Some((self.used_around(at)?, (at, at + size))));
             let mixed = mixed.iter().map(|&row| &self.idle[row].pages);
             let mixed = mixed.filter(|it| it.owner().is_some_and(|own| own.index() == stream));
             for (page, gap) in used.chain(mixed.map(|page| (page, page.extent()))) {
@@ -393,10 +393,12 @@ impl Space {
                 self.used.insert(page, pages);
             }
             let Some(it) = self.used.get_mut(&page) else { continue };
-            let (owner, gap) = (it.owner(), it.occupy(place, &mut beneath));
-            self.gaps.remove(owner, gap);
-            self.gaps.insert(owner, (gap.0, place.0));
-            self.gaps.insert(owner, (place.1, gap.1));
+            let (owner, free) = (it.owner(), it.occupy(place, &mut beneath));
+            if let Some(gap) = gap(owner, free) {
+                self.gaps.remove(&gap);
+            }
+            self.gaps.extend(gap(owner, (free.0, place.0)));
+            self.gaps.extend(gap(owner, (place.1, free.1)));
             self.note_seams(page);
         }
         self.most_used = self.most_used.max(self.pages_used());
@@ -415,11 +417,13 @@ impl Space {
         for page in partly((address, end), unit) {
             let Some(it) = self.used.get_mut(&page) else { continue };
             let place = (page.max(address), (page + unit).min(end));
-            let (owner, Some(gap)) = (it.owner(), it.vacate(place, &given)) else { continue };
-            self.gaps.remove(owner, (gap.0, place.0));
-            self.gaps.remove(owner, (place.1, gap.1));
-            if gap != it.extent() {
-                self.gaps.insert(owner, gap);
+            let (owner, Some(free)) = (it.owner(), it.vacate(place, &given)) else { continue };
+            let around = [(free.0, place.0), (place.1, free.1)];
+            for gap in around.into_iter().filter_map(|it| gap(owner, it)) {
+                self.gaps.remove(&gap);
+            }
+            if free != it.extent() {
+                self.gaps.extend(gap(owner, free));
             } else if let Some(page) = self.used.remove(&page) {
                 self.enter(Idle::new(page));
             }
