@@ -12,8 +12,9 @@ use super::pools::Pools;
 use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
-use crate::heap::verify::{holds, times, Verdict};
+use crate::heap::verify::{holds, Verdict};
 use crate::heap::{CaptureSlot, Lent, Mark, RangeId, Users};
+use crate::index::Table;
 use crate::journal::BlockNumber;
 
 /// Where a block was allocated.
@@ -226,8 +227,7 @@ struct PoolBlocks {
 pub(super) struct Blocks {
     /// Tells the engines of a process apart.
     engine: u32,
-    rows: Vec<Row>,
-    vacant: Vec<u32>,
+    rows: Table<Row>,
     /// By the rows of the pools.
     by_pool: Vec<PoolBlocks>,
     next: u64,
@@ -235,7 +235,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new(engine: u32) -> Self {
-        Self { engine, rows: Vec::new(), vacant: Vec::new(), by_pool: Vec::new(), next: 0 }
+        Self { engine, rows: Table::default(), by_pool: Vec::new(), next: 0 }
     }
 
     pub(super) fn number(&mut self) -> BlockNumber {
@@ -250,10 +250,8 @@ impl Blocks {
     #[inline(always)]
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let BlockSite { number: BlockNumber(number), heap, .. } = block.site;
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(Row { number, listing: Listing::Nowhere, block: None });
-            u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
-        });
+        let new = || Row { number, listing: Listing::Nowhere, block: None };
+        let slot = self.rows.take_vacant(new);
         let pool = Pools::row(heap);
         if self.by_pool.len() <= pool {
             self.by_pool.resize_with(pool + 1, PoolBlocks::default);
@@ -311,7 +309,7 @@ impl Blocks {
 
     /// The number of live blocks, leased ones included.
     pub(super) fn count(&self) -> usize {
-        self.rows.len() - self.vacant.len()
+        self.rows.used()
     }
 
     /// The number of live blocks of a pool, leased ones included.
@@ -432,7 +430,7 @@ impl Blocks {
         self.unlist(row);
         // A copy of the whole block would cost more than the rest.
         self.rows[row as usize].block = None;
-        self.vacant.push(row);
+        self.rows.vacate(row);
         Some((site, stream))
     }
 
@@ -446,7 +444,7 @@ impl Blocks {
     #[inline(always)]
     pub(super) fn take(&mut self, row: u32) -> Option<LiveBlock> {
         self.unlist(row);
-        self.vacant.push(row);
+        self.rows.vacate(row);
         // In the end, so that the block is copied once.
         self.rows[row as usize].block.take()
     }
@@ -488,17 +486,17 @@ impl Blocks {
     /// What [`verify`](super::verify) says of the table itself. `extent` says where a block lies, and its bytes.
     pub(super) fn verify(&self, extent: impl Fn(&LiveBlock) -> (u64, u64)) -> Verdict {
         let mut of_pools = vec![(0, 0, [0; 2]); self.by_pool.len()];
-        let vacant = times(self.vacant.iter().map(|&row| row as usize), self.rows.len())?;
-        for ((slot, row), vacant) in self.rows.iter().enumerate().zip(vacant) {
+        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.block.is_some());
+        self.rows.verify(used.map(|(slot, _)| slot))?;
+        for (slot, row) in self.rows.iter().enumerate() {
             let Some(block) = &row.block else {
-                let empty = vacant == 1 && row.listing == Listing::Nowhere;
-                holds!(empty, "row {slot} has no block and is vacant {vacant} times: {row:?}");
+                holds!(row.listing == Listing::Nowhere, "row {slot} has no block: {row:?}");
                 continue;
             };
             let LiveBlock { site: BlockSite { number, heap, .. }, bytes, .. } = *block;
             let pool = Pools::row(heap);
             let named = row.number & !LEFT == number.0 && number.0 < self.next;
-            holds!(vacant == 0 && named, "row {slot} has a block, or another: {row:?}");
+            holds!(named, "row {slot} has another block: {row:?}");
             let (Some(of_pool), (address, placed)) = (self.by_pool.get(pool), extent(block)) else {
                 return Err(format!("row {pool} of pools has no lists for {block:?}"));
             };

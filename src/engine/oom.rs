@@ -373,9 +373,9 @@ impl<D: Driver> Engine<D> {
         let result = call(&mut locked);
         locked.account();
         let Errands { waits, work, .. } = locked.errands;
-        let awaited = if waits { state.timelines.pending() } else { Vec::new() };
+        let awaited = if waits { state.timelines.pending() } else { None };
         Self::leave(state);
-        if !awaited.is_empty() {
+        if let Some(awaited) = awaited {
             for event in &awaited {
                 // Whether that did wait, the next look at the timelines tells.
                 let _ = self.driver.synchronize_event(**event);
@@ -498,7 +498,7 @@ impl<D: Driver> Locked<'_, D> {
         if !waits {
             return result;
         }
-        if self.errands.may_repeat() && !self.state.timelines.pending().is_empty() {
+        if self.errands.may_repeat() && self.state.timelines.pending().is_some() {
             self.errands.wait();
             self.errands.repeat_after(None);
             return Ok(None);

@@ -17,11 +17,11 @@ use super::names::{GraphId, PoolId, PoolLabel};
 use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver};
 #[cfg(debug_assertions)]
-use crate::heap::verify::{holds, times, Verdict};
+use crate::heap::verify::{holds, Verdict};
 use crate::heap::{
     is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply,
 };
-use crate::index::Map;
+use crate::index::{Map, Table};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Numbers of heaps of a pool, and which is which. The fourth stands for no heap: so a heap's pool is found by a shift.
@@ -272,8 +272,7 @@ pub(super) struct Pools {
     engine: u32,
     /// How many there were so far.
     made: u64,
-    rows: Vec<Option<Box<PoolRow>>>,
-    vacant: Vec<usize>,
+    rows: Table<Option<Box<PoolRow>>>,
     graphs: Map<GraphId, GraphUse>,
     /// How many graphs there were so far.
     graphs_made: u64,
@@ -318,16 +317,13 @@ impl Pools {
 
     /// How many pools there are.
     pub(super) fn count(&self) -> usize {
-        self.rows.len() - self.vacant.len()
+        self.rows.used()
     }
 
     /// Adds a pool whose heaps get their memory as planned.
     pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
-        let row = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(None);
-            self.heaps.resize_with(HEAPS * self.rows.len(), || None);
-            self.rows.len() - 1
-        });
+        let row = self.rows.take_vacant(|| None) as usize;
+        self.heaps.resize_with(HEAPS * self.rows.len(), || None);
         let id = PoolId::new(self.engine, self.made, row);
         self.made += 1;
         let asleep = config.tag.as_ref().and_then(|tag| self.asleep.get(tag).copied());
@@ -361,7 +357,7 @@ impl Pools {
     /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
     pub(super) fn remove(&mut self, id: PoolId) -> (Vec<Heap>, Option<Box<PlannedHeap>>) {
         let pool = self.rows[id.row()].take();
-        self.vacant.push(id.row());
+        self.rows.vacate(id.row() as u32);
         self.offering.retain(|&lender| lender != id);
         self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
@@ -736,14 +732,16 @@ type GraphUse = (SmallVec<[PoolId; 1]>, Option<CaptureId>);
 #[cfg(debug_assertions)]
 impl Pools {
     pub(super) fn verify(&self) -> Verdict {
-        let vacant = times(self.vacant.iter().copied(), self.rows.len())?;
-        let rows = self.rows.iter().zip(self.heaps.chunks(HEAPS));
-        for (row, ((pool, heaps), vacant)) in rows.zip(vacant).enumerate() {
+        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.is_some());
+        self.rows.verify(used.map(|(row, _)| row))?;
+        for (row, (pool, heaps)) in self.rows.iter().zip(self.heaps.chunks(HEAPS)).enumerate() {
             let there = [pool.is_some(), pool.is_some(), false, false];
             let there = heaps.iter().map(Option::is_some).eq(there);
             let named = pool.as_ref().is_none_or(|pool| pool.id.row() == row);
-            let right = there && named && vacant == usize::from(pool.is_none());
-            holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
+            holds!(
+                there && named,
+                "row {row} of pools has others' heaps, or another pool: {pool:?}"
+            );
         }
         let listed = |list: &[PoolId], is_of: &dyn Fn(&PoolRow) -> bool| {
             let mut listed = list.to_vec();

@@ -21,10 +21,10 @@ use super::names::{BlockId, PoolId};
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
+use crate::heap::is_small;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{enter_vacant, is_small};
-use crate::index::Map;
+use crate::index::{Map, Table};
 use crate::layout::Demand;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
@@ -112,10 +112,8 @@ pub(super) struct CacheLease {
 pub(super) struct StreamCache {
     engine: u32,
     number: u32,
-    rows: Vec<LeaseRow>,
-    vacant: Vec<u32>,
-    buckets: Vec<Bucket>,
-    vacant_buckets: Vec<u32>,
+    rows: Table<LeaseRow>,
+    buckets: Table<Bucket>,
     by_key: Map<Key, u32>,
     /// Where there are more sizes than this, those are searched for that nothing is left of.
     most_sizes: usize,
@@ -148,10 +146,8 @@ impl StreamCache {
         Self {
             engine,
             number,
-            rows: Vec::new(),
-            vacant: Vec::new(),
-            buckets: Vec::new(),
-            vacant_buckets: Vec::new(),
+            rows: Table::default(),
+            buckets: Table::default(),
             by_key: Map::default(),
             most_sizes: KEPT_SIZES,
             by_pool: Vec::new(),
@@ -314,7 +310,7 @@ impl StreamCache {
         self.latest = bucket;
         self.next += 1;
         let row = LeaseRow { state: RowState::Live, number: self.next, address, bucket, lease };
-        let slot = enter_vacant(&mut self.rows, &mut self.vacant, row);
+        let slot = self.rows.enter(row);
         // The engine counts it as left over, in bytes alone.
         let counter = self.counted.rise(pool.row());
         counter.take_from(key.class(), [(SPLIT_BYTES, bytes as i64)]);
@@ -362,7 +358,7 @@ impl StreamCache {
         let within = counter.add(key.class(), [(SPLIT_BYTES, bytes as i64)]);
         let (number, retired) = (row.bucket, row.state == RowState::Retired);
         self.hearing.note(Demand::Free { block: id.number() });
-        let row = vacate(&mut self.rows, &mut self.vacant, id.slot);
+        let row = vacate(&mut self.rows, id.slot);
         self.buckets[number as usize].members -= 1;
         let CacheLease { asked, uses, .. } = &mut self.rows[id.slot as usize].lease;
         let lease = CacheLease { row, asked: asked.take(), uses: std::mem::take(uses) };
@@ -425,7 +421,7 @@ impl StreamCache {
             let count = bucket.cached.len() as i64;
             self.counted.change(row).take_from(bucket.key.class(), [(SPLIT, count)]);
             while let Some(slot) = bucket.cached.pop() {
-                leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
+                leases.push(vacate(&mut self.rows, slot));
             }
             false
         });
@@ -441,37 +437,31 @@ impl StreamCache {
         let Some(of_pool) = self.by_pool.get_mut(pool.row()) else { return };
         of_pool.touched.clear();
         let numbers = std::mem::take(&mut of_pool.all);
-        for &number in &numbers {
+        for number in numbers {
             let bucket = &self.buckets[number as usize];
             debug_assert!(bucket.members == 0, "a pool with blocks is not gone");
             self.by_key.remove(&bucket.key);
+            self.buckets.vacate(number);
         }
-        self.vacant_buckets.extend(numbers);
         self.latest = u32::MAX;
         self.counted.forget_pool(pool.row(), &mut peaks());
     }
 
     /// Forgets such keys of which nothing is left.
     fn drop_empty(&mut self, unwanted: impl Fn(&Key) -> bool) {
-        let Self { by_key, by_pool, buckets, vacant_buckets, latest, .. } = self;
+        let Self { by_key, by_pool, buckets, latest, .. } = self;
         let goes = |number: u32| {
             let bucket = &buckets[number as usize];
             bucket.members == 0 && unwanted(&bucket.key)
         };
+        let mut gone = Vec::new();
         for of_pool in by_pool {
-            of_pool.all.retain(|&number| !goes(number));
+            gone.extend(of_pool.all.extract_if(.., |number| goes(*number)));
             of_pool.touched.retain(|&number| !goes(number));
         }
-        by_key.retain(|_, &mut number| {
-            let gone = goes(number);
-            if gone {
-                vacant_buckets.push(number);
-            }
-            !gone
-        });
+        by_key.retain(|_, &mut number| !goes(number));
+        gone.into_iter().for_each(|number| buckets.vacate(number));
         *latest = u32::MAX;
-        // No decision hangs on the order of a table by hash.
-        vacant_buckets.sort_unstable();
     }
 
     /// Everything leased, with its name, and whether it was freed and can be handed out again.
@@ -503,7 +493,7 @@ impl StreamCache {
         }
         let bucket =
             Bucket { key, cached: Vec::new(), members: 0, touched: false, thread: this_thread() };
-        let number = enter_vacant(&mut self.buckets, &mut self.vacant_buckets, bucket);
+        let number = self.buckets.enter(bucket);
         self.by_key.insert(key, number);
         self.by_pool[row].all.push(number);
         number
@@ -519,11 +509,12 @@ impl StreamCache {
 
 /// Lets a row be another block's. Returns the engine's row of the one that it had.
 #[inline]
-fn vacate(rows: &mut [LeaseRow], vacant: &mut Vec<u32>, slot: u32) -> u32 {
+fn vacate(rows: &mut Table<LeaseRow>, slot: u32) -> u32 {
     let row = &mut rows[slot as usize];
     row.state = RowState::Vacant;
-    vacant.push(slot);
-    row.lease.row
+    let leased = row.lease.row;
+    rows.vacate(slot);
+    leased
 }
 
 #[cfg(debug_assertions)]
@@ -533,13 +524,13 @@ impl StreamCache {
         let mut members = vec![0; self.buckets.len()];
         let mut counted: Vec<[[i64; 5]; 2]> = Vec::new();
         let row = |&row: &u32| row as usize;
-        let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
+        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.state != RowState::Vacant);
+        self.rows.verify(used.map(|(slot, _)| slot))?;
         let cached = self.buckets.iter().flat_map(|bucket| bucket.cached.iter().map(row));
         let cached = times(cached, self.rows.len())?;
-        let listed = vacant.into_iter().zip(cached);
-        for ((slot, row), (vacant, cached)) in self.rows.iter().enumerate().zip(listed) {
+        for ((slot, row), cached) in self.rows.iter().enumerate().zip(cached) {
             if row.state == RowState::Vacant {
-                holds!((vacant, cached) == (1, 0), "row {slot} is vacant {vacant} times");
+                holds!(cached == 0, "row {slot} is vacant and cached");
                 continue;
             }
             let Some(bucket) = self.buckets.get(row.bucket as usize) else {
@@ -551,10 +542,7 @@ impl StreamCache {
                 _ => cached == 0,
             };
             let in_bucket = cached == 0 || bucket.cached.contains(&(slot as u32));
-            holds!(
-                right && in_bucket && vacant == 0,
-                "cached {cached} times, vacant {vacant} times: {row:?}"
-            );
+            holds!(right && in_bucket, "cached {cached} times: {row:?}");
             let pool = bucket.key.pool.row();
             if counted.len() <= pool {
                 counted.resize(pool + 1, Default::default());
@@ -565,20 +553,20 @@ impl StreamCache {
             let sums = &mut counted[pool][bucket.key.class()];
             sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
-        let buckets = self.buckets.len();
-        let vacant = times(self.vacant_buckets.iter().map(row), buckets)?;
-        let all = times(self.by_pool.iter().flat_map(|it| it.all.iter().map(row)), buckets)?;
+        let all = self.by_pool.iter().flat_map(|it| it.all.iter());
+        self.buckets.verify(all.clone().copied())?;
+        let all = times(all.map(row), self.buckets.len())?;
         let touched = self.by_pool.iter().flat_map(|it| it.touched.iter().map(row));
-        let touched = times(touched, buckets)?;
-        let listed = all.into_iter().zip(touched).zip(vacant.into_iter().zip(members));
-        for ((at, bucket), (listed, (vacant, members))) in (0..).zip(&self.buckets).zip(listed) {
+        let touched = times(touched, self.buckets.len())?;
+        let listed = all.into_iter().zip(touched).zip(members);
+        for ((at, bucket), (listed, members)) in (0..).zip(&*self.buckets).zip(listed) {
             let known = self.by_key.get(&bucket.key) == Some(&at);
-            if vacant > 0 {
-                let unused = vacant == 1 && !known && self.latest != at && members == 0;
-                holds!(unused && listed == (0, 0), "vacant {vacant} times, and in use: {bucket:?}");
+            if listed.0 == 0 {
+                let unused = !known && self.latest != at && listed.1 + members == 0;
+                holds!(unused, "vacant, and in use: {bucket:?}");
                 continue;
             }
-            let right = bucket.members == members && listed == (1, usize::from(bucket.touched));
+            let right = bucket.members == members && listed.1 == usize::from(bucket.touched);
             let found = known && (bucket.touched || bucket.cached.is_empty());
             let placed = self.number == number(bucket.key.stream);
             holds!(right && found && placed, "{members} rows, listed {listed:?}: {bucket:?}");

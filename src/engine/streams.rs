@@ -15,7 +15,7 @@ use crate::driver::{
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{Mark, TimelineId};
-use crate::index::Map;
+use crate::index::{Map, Table};
 use crate::recent::{stream_key, Recent};
 use crate::sync::thread_local;
 
@@ -119,10 +119,9 @@ pub(super) fn this_thread() -> usize {
 /// All timelines of an engine.
 #[derive(Debug, Default)]
 pub(super) struct Timelines {
-    rows: Vec<Timeline>,
+    rows: Table<Timeline>,
     by_stream: Map<StreamHandle, TimelineId>,
     recent: Recent<TimelineId, 32>,
-    vacant: Vec<TimelineId>,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
@@ -150,20 +149,13 @@ impl Timelines {
         }
         self.streams += 1;
         let number = self.streams;
-        let timeline = match self.vacant.pop() {
-            // Its positions go on: what still names an old one finds it completed.
-            Some(timeline) => {
-                let row = &mut self.rows[timeline.index()];
-                let captured = row.thread.1;
-                *row = Timeline::new(stream, number, row.open, row.completed);
-                row.thread.1 = captured;
-                timeline
-            }
-            None => {
-                self.rows.push(Timeline::new(stream, number, 1, 0));
-                TimelineId::new(self.rows.len() - 1)
-            }
-        };
+        let row = self.rows.take_vacant(|| Timeline::new(stream, number, 1, 0));
+        let timeline = TimelineId::from_raw(row);
+        let row = &mut self.rows[timeline.index()];
+        // The positions of a row that was another's go on: what still names an old one finds it completed.
+        let captured = row.thread.1;
+        *row = Timeline::new(stream, number, row.open, row.completed);
+        row.thread.1 = captured;
         self.by_stream.insert(stream, timeline);
         self.recent.put(stream_key(stream), timeline);
         timeline
@@ -466,10 +458,11 @@ impl Timelines {
     }
 
     /// The events to wait for, with the engine's lock released, until everything that closed positions hold now has
-    /// completed. They go back to [`Timelines::end_wait`].
-    pub(super) fn pending(&self) -> Vec<Event> {
+    /// completed; `None` where nothing is open. They go back to [`Timelines::end_wait`].
+    pub(super) fn pending(&self) -> Option<Vec<Event>> {
         let last = self.rows.iter().filter_map(|row| row.fences.back());
-        last.map(|(_, event)| Arc::clone(event)).collect()
+        let events: Vec<Event> = last.map(|(_, event)| Arc::clone(event)).collect();
+        (!events.is_empty()).then_some(events)
     }
 
     /// A wait is over. What it waited for may be recorded again.
@@ -585,7 +578,7 @@ impl Timelines {
     /// Lets a timeline that is over be another stream's. What waits may still be ordered by a completed position of it.
     pub(super) fn recycle(&mut self, timeline: TimelineId) {
         self.rows[timeline.index()].life = Life::Vacant;
-        self.vacant.push(timeline);
+        self.rows.vacate(timeline.index() as u32);
     }
 
     /// Whether so many streams are gone that a look at all timelines is worth it.
@@ -597,7 +590,7 @@ impl Timelines {
 
     /// The number of streams that are [`Life::Retired`].
     fn retired(&self) -> usize {
-        self.rows.len() - self.by_stream.len() - self.vacant.len()
+        self.rows.used() - self.by_stream.len()
     }
 
     /// Makes every timeline the calling thread's: there is no other in the engine.
@@ -619,10 +612,10 @@ impl Timelines {
 impl Timelines {
     pub(super) fn verify(&self) -> Verdict {
         let (mut used, mut retired) = (0, 0);
-        let vacant = times(self.vacant.iter().map(|it| it.index()), self.rows.len())?;
+        let in_use = (0..).zip(&*self.rows).filter(|(_, row)| row.life != Life::Vacant);
+        self.rows.verify(in_use.map(|(row, _)| row))?;
         let busy = times(self.busy.iter().map(|it| it.index()), self.rows.len())?;
-        let listed = vacant.into_iter().zip(busy);
-        for ((timeline, row), (vacant, busy)) in self.all().zip(&self.rows).zip(listed) {
+        for ((timeline, row), busy) in self.all().zip(&*self.rows).zip(busy) {
             let (known, lately) =
                 (self.by_stream.get(&row.stream), self.recent.get(stream_key(row.stream)));
             holds!(
@@ -632,13 +625,11 @@ impl Timelines {
             );
             let mine = known == Some(&timeline);
             let lives = match row.life {
-                Life::Used => mine && vacant == 0,
-                Life::Retired => !mine && vacant == 0,
-                Life::Vacant => {
-                    !mine && vacant == 1 && row.fences.is_empty() && row.owes == Owed::Nothing
-                }
+                Life::Used => mine,
+                Life::Retired => !mine,
+                Life::Vacant => !mine && row.fences.is_empty() && row.owes == Owed::Nothing,
             };
-            holds!(lives, "{timeline:?} is vacant {vacant} times, its stream's {known:?}: {row:?}");
+            holds!(lives, "{timeline:?} is not its stream's {known:?}: {row:?}");
             used += usize::from(row.life == Life::Used);
             retired += usize::from(row.life == Life::Retired);
             let mut last = row.completed;
@@ -678,7 +669,7 @@ impl Timelines {
 
     /// What is parked, each by the mark that it waits for.
     pub(super) fn parked(&self) -> impl Iterator<Item = (Mark, u32)> + '_ {
-        self.all().zip(&self.rows).flat_map(|(timeline, row)| {
+        self.all().zip(&*self.rows).flat_map(|(timeline, row)| {
             row.parked.iter().flat_map(move |(&position, numbers)| {
                 numbers.iter().map(move |&number| (Mark { timeline, position }, number))
             })

@@ -18,7 +18,8 @@ use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{enter_vacant, CaptureSlot, Cut, Ended, Mark, RangeId, Users};
+use crate::heap::{CaptureSlot, Cut, Ended, Mark, RangeId, Users};
+use crate::index::Table;
 use crate::journal::Entry;
 
 /// A range that waits.
@@ -245,8 +246,7 @@ impl Wait {
 /// Everything that waits.
 #[derive(Debug, Default)]
 pub(super) struct WaitTable {
-    rows: Vec<Option<Wait>>,
-    vacant: Vec<u32>,
+    rows: Table<Option<Wait>>,
     /// Those to be looked at, in this order; the rest is parked at a timeline, or held by a capture.
     polled: VecDeque<u32>,
 }
@@ -283,7 +283,7 @@ impl WaitTable {
 
     /// Takes one in and gives it a number.
     fn insert(&mut self, wait: Wait) -> u32 {
-        enter_vacant(&mut self.rows, &mut self.vacant, Some(wait))
+        self.rows.enter(Some(wait))
     }
 
     /// Takes one out, for good or to be put back.
@@ -320,9 +320,10 @@ impl WaitTable {
         parked: impl Iterator<Item = (Mark, u32)>,
         captures: &Captures,
     ) -> Verdict {
-        let row = |&number: &u32| number as usize;
-        let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
-        let mut listed = times(self.polled.iter().map(row), self.rows.len())?;
+        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.is_some());
+        self.rows.verify(used.map(|(number, _)| number))?;
+        let polled = self.polled.iter().map(|&number| number as usize);
+        let mut listed = times(polled, self.rows.len())?;
         for (mark, number) in parked {
             let wait = self.rows.get(number as usize).and_then(Option::as_ref);
             let awaits = wait.is_some_and(|wait| wait.awaits() == Some(mark));
@@ -332,17 +333,17 @@ impl WaitTable {
         let mut awaited = self.iter().flat_map(|wait| &wait.captures);
         let used = awaited.all(|&(capture, used)| !used || captures.slot(capture).is_some());
         holds!(used, "something is used in a capture that is over");
-        for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(listed)) {
+        for (row, times) in self.rows.iter().zip(listed) {
             let right = match row {
-                None => times == (1, 0),
+                None => times == 0,
                 Some(Wait { held: Some((by, _)), .. }) => {
-                    times == (0, 0) && captures.find(*by).is_some()
+                    times == 0 && captures.find(*by).is_some()
                 }
                 Some(Wait { streams, positions, captures, .. }) => {
-                    times == (0, 1) && streams.len() + positions.len() + captures.len() > 0
+                    times == 1 && streams.len() + positions.len() + captures.len() > 0
                 }
             };
-            holds!(right, "vacant, and looked at or parked, so often: {times:?} of {row:?}");
+            holds!(right, "looked at or parked {times} times: {row:?}");
         }
         Ok(())
     }
@@ -371,7 +372,7 @@ impl State {
                 self.timelines.unpark(mark, number);
             }
             self.waiting.polled.retain(|&it| it != number);
-            self.waiting.vacant.push(number);
+            self.waiting.rows.vacate(number);
             return users;
         };
         if let Some(range) = left.next() {
@@ -445,7 +446,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         if free {
-            self.state.waiting.vacant.push(number);
+            self.state.waiting.rows.vacate(number);
             self.release_waiting(pool, waiting);
             return true;
         }

@@ -587,18 +587,6 @@ pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
     place
 }
 
-/// Enters a row in a place of a table that is listed as vacant, or behind all, and returns which that is.
-#[inline]
-pub(crate) fn enter_vacant<T>(table: &mut Vec<T>, vacant: &mut Vec<u32>, row: T) -> u32 {
-    let behind = || u32::try_from(table.len()).expect("tables have fewer than 2^32 rows");
-    let place = vacant.pop().unwrap_or_else(behind);
-    match table.get_mut(place as usize) {
-        Some(vacant) => *vacant = row,
-        None => table.push(row),
-    }
-    place
-}
-
 fn idle(users: Users, closed: bool) -> RangeState {
     match closed {
         true => RangeState::Closed { users },

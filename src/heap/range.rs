@@ -4,9 +4,9 @@
 use std::num::NonZeroU32;
 
 #[cfg(debug_assertions)]
-use super::verify::{holds, times, Verdict};
+use super::verify::{holds, Verdict};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
-use crate::index::define_index;
+use crate::index::{define_index, Table};
 use crate::journal::BlockNumber;
 
 /// A row of a heap's table of ranges. Rows are used again.
@@ -137,8 +137,7 @@ impl Range {
 /// The table of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    rows: Vec<Range>,
-    vacant: Vec<RangeId>,
+    rows: Table<Range>,
     /// How many are free.
     free: usize,
 }
@@ -252,16 +251,7 @@ impl Ranges {
             stamp: 0,
         };
         self.free += usize::from(state.is_free());
-        let id = match self.vacant.pop() {
-            Some(id) => {
-                self[id] = range;
-                id
-            }
-            None => {
-                self.rows.push(range);
-                RangeId::new(self.rows.len() - 1)
-            }
-        };
+        let id = RangeId::new(self.rows.enter(range) as usize);
         if let Some(previous) = previous {
             self[previous].next = Some(id);
         }
@@ -282,20 +272,15 @@ impl Ranges {
         }
         self.set_state(id, RangeState::Vacant);
         self.set_markers(id, &[]);
-        self.vacant.push(id);
+        self.rows.vacate(id.index() as u32);
     }
 }
 
 #[cfg(debug_assertions)]
 impl Ranges {
     pub(super) fn verify(&self) -> Verdict {
-        let vacant = times(self.vacant.iter().map(|id| id.index()), self.rows.len())?;
-        let mut free = 0;
-        for (row, vacant) in self.rows.iter().zip(vacant) {
-            let right = vacant == usize::from(row.state == RangeState::Vacant);
-            holds!(right, "vacant {vacant} times: {row:?}");
-            free += usize::from(row.state.is_free());
-        }
+        self.rows.verify(self.ids().map(|id| id.index() as u32))?;
+        let free = self.rows.iter().filter(|row| row.state.is_free()).count();
         holds!(free == self.free, "{free} ranges are free, {} counted", self.free);
         Ok(())
     }

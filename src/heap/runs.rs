@@ -7,6 +7,7 @@
 use super::range::RangeId;
 #[cfg(debug_assertions)]
 use super::verify::{holds, Verdict};
+use crate::index::Table;
 
 /// Runs of a leaf, at most.
 const LEAF: usize = 32;
@@ -73,13 +74,12 @@ pub(super) type Position = (usize, usize);
 /// The runs of a heap.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    leaves: Vec<Leaf>,
+    /// Those that a head names, and vacant ones.
+    leaves: Table<Leaf>,
     /// In address order. Leaves have at least one run, but for the last that is left.
     heads: Vec<Head>,
     /// The largest run of every [`GROUP`] heads.
     groups: Vec<u64>,
-    /// Leaves that no head names.
-    vacant: Vec<u32>,
 }
 
 impl Runs {
@@ -275,7 +275,7 @@ impl Runs {
             self.note_first(head, position);
             self.lower(head, run.bytes);
         } else if self.heads.len() > 1 {
-            self.vacant.push(self.heads.remove(head).leaf);
+            self.leaves.vacate(self.heads.remove(head).leaf);
             self.regroup(head);
         } else {
             self.lower(head, run.bytes);
@@ -285,16 +285,7 @@ impl Runs {
 
     fn enter_leaf(&mut self, head: usize, leaf: Leaf) {
         let (address, largest) = (leaf.runs[0].address, leaf.largest());
-        let row = match self.vacant.pop() {
-            Some(row) => {
-                self.leaves[row as usize] = leaf;
-                row
-            }
-            None => {
-                self.leaves.push(leaf);
-                self.leaves.len() as u32 - 1
-            }
-        };
+        let row = self.leaves.enter(leaf);
         self.heads.insert(head, Head { address, largest, leaf: row });
         // With the leaf before, which it may be the upper half of.
         self.regroup(head.saturating_sub(1));
@@ -348,11 +339,7 @@ impl Runs {
 #[cfg(debug_assertions)]
 impl Runs {
     pub(super) fn verify(&self) -> Verdict {
-        let named = self.heads.iter().map(|head| head.leaf).chain(self.vacant.iter().copied());
-        let mut leaves: Vec<u32> = named.collect();
-        leaves.sort_unstable();
-        let once = leaves.iter().copied().eq(0..self.leaves.len() as u32);
-        holds!(once, "leaves of runs that are in use or vacant: {leaves:?}");
+        self.leaves.verify(self.heads.iter().map(|head| head.leaf))?;
         for (number, head) in self.heads.iter().enumerate() {
             let leaf = self.leaf(number);
             let first = leaf.runs().first().map(|run| run.address);

@@ -1,6 +1,7 @@
-//! Typed indices: a position in one table cannot be used in another.
+//! Typed indices: a position in one table cannot be used in another. Tables whose rows are used again.
 
 use std::hash::BuildHasher;
+use std::ops::{Deref, DerefMut};
 
 /// Defines a `u32` index type.
 #[macro_export]
@@ -57,5 +58,81 @@ impl BuildHasher for SameSeeds {
     #[inline]
     fn build_hasher(&self) -> ahash::AHasher {
         self.0.build_hasher()
+    }
+}
+
+/// Rows by their numbers. A row that is vacant stays as it is until its number is given again; the latest goes first.
+#[derive(Clone, Debug)]
+pub struct Table<T> {
+    rows: Vec<T>,
+    vacant: Vec<u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<T> Table<T> {
+    /// Enters a row, in the place of a vacant one if there is any, and returns its number. Takes constant time; panics
+    /// where the table would have 2^32 rows, as [`Table::take_vacant`] does.
+    #[inline(always)]
+    pub fn enter(&mut self, row: T) -> u32 {
+        match self.vacant.pop() {
+            Some(number) => {
+                self.rows[number as usize] = row;
+                number
+            }
+            None => self.add(row),
+        }
+    }
+
+    /// The number of a vacant row, as that was left, or else of `row`, which is new. Takes constant time.
+    #[inline]
+    pub fn take_vacant(&mut self, row: impl FnOnce() -> T) -> u32 {
+        self.vacant.pop().unwrap_or_else(|| self.add(row()))
+    }
+
+    #[inline]
+    fn add(&mut self, row: T) -> u32 {
+        self.rows.push(row);
+        u32::try_from(self.rows.len() - 1).expect("tables have fewer than 2^32 rows")
+    }
+
+    /// Lets a row's number be given again.
+    #[inline]
+    pub fn vacate(&mut self, number: u32) {
+        self.vacant.push(number);
+    }
+
+    /// How many rows are not vacant.
+    pub fn used(&self) -> usize {
+        self.rows.len() - self.vacant.len()
+    }
+
+    /// Checks that each row is one of those in use, or vacant, and once, and says which are where that does not hold.
+    pub fn verify(&self, used: impl Iterator<Item = u32>) -> Result<(), String> {
+        let mut all: Vec<u32> = used.chain(self.vacant.iter().copied()).collect();
+        all.sort_unstable();
+        let once = all.iter().copied().eq(0..self.rows.len() as u32);
+        let wrong = || format!("of {} rows are in use or vacant: {all:?}", self.rows.len());
+        once.then_some(()).ok_or_else(wrong)
+    }
+}
+
+impl<T> Deref for Table<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.rows
+    }
+}
+
+impl<T> DerefMut for Table<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.rows
     }
 }
