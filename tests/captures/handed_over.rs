@@ -105,3 +105,33 @@ fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
     b.driver.complete_all();
     assert_eq!(b.allocate(s).address, block.address);
 }
+
+/// Another thread captures it when it is freed, and a capture is known that it may be in: the next look tells.
+#[test]
+fn what_another_thread_captured_beside_a_known_capture_is_a_graph_s() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    let (told, begun) = channel();
+    let (over, freed) = channel();
+    let capture = std::thread::scope(|scope| {
+        let b = &b;
+        scope.spawn(move || {
+            b.engine.host().may_capture(s).unwrap();
+            b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+            told.send(()).unwrap();
+            freed.recv().unwrap();
+        });
+        begun.recv().unwrap();
+        let capture = b.begin(t);
+        b.engine.free(block.id).unwrap();
+        over.send(()).unwrap();
+        capture
+    });
+    b.engine.abandon_capture(capture).unwrap();
+    b.engine.empty_cache().unwrap();
+    b.driver.end_capture(s).unwrap();
+    b.driver.end_capture(t).unwrap();
+    b.driver.complete_all();
+    assert_ne!(b.allocate(s).address, block.address);
+}
