@@ -10,7 +10,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
 use super::model::{range, Device, Model};
-use crate::common::MIB;
+use crate::common::{once, MIB};
 
 fn model() -> Model {
     Model::on(SimConfig::default(), 3 * MIB)
@@ -186,6 +186,34 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     model.driver.synchronize().unwrap();
     model.is_whole();
     model.close();
+}
+
+/// Events behind what a call copied that failed tell nothing of what the next one copies. What copies may be under way to
+/// is not read, and stays when the regions end.
+#[test]
+fn what_a_failed_sleep_copied_counts_for_nothing() {
+    for (again, last) in [(true, 8), (false, 9)] {
+        let model = Model::on(SimConfig::default(), 70 * MIB);
+        let driver = model.driver.clone();
+        // The fifth event behind copies, and those that the next waits are for.
+        let fail = move |n| driver.fail_nth(Call::RecordEvent, n, ErrorKind::NotSupported);
+        let fail = once(move || (4..last).for_each(fail));
+        model.driver.before("cuMemcpyDtoHAsync", fail);
+        model.regions.sleep(Tags::All).unwrap_err();
+        assert!(model.regions.is_asleep("weights").unwrap(), "copies may be under way");
+        if again {
+            model.regions.sleep(Tags::All).unwrap();
+            model.regions.wake(Tags::All).unwrap();
+            model.is_whole();
+            model.close();
+        } else {
+            let (pool, range) = (model.weights.id(), (model.blocks[0].0.address(), 512));
+            assert!(model.regions.show_kept(pool, range, |_, _| ()).is_err());
+            let host = model.driver.host_bytes();
+            drop(model.regions);
+            assert_eq!(model.driver.host_bytes(), host);
+        }
+    }
 }
 
 #[test]
