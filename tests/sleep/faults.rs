@@ -162,6 +162,7 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
 #[test]
 fn only_who_put_pools_to_sleep_wakes_them() {
     let model = model();
+    let empty = Pool::new(&model.engine, PoolConfig::default().tag("weights"));
     model.regions.sleep(Tags::All).unwrap();
     let others = Regions::new(&model.engine);
     for refused in
@@ -175,8 +176,10 @@ fn only_who_put_pools_to_sleep_wakes_them() {
     }
     assert!(matches!(others.wake(Tags::All), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
     drop(others);
+    assert!(empty.resume().is_err() && empty.allocate(512, model.stream).is_err());
     model.regions.wake(Tags::All).unwrap();
     model.is_whole();
+    drop(empty);
     model.close();
 }
 
@@ -225,8 +228,11 @@ fn what_a_failed_sleep_copied_counts_for_nothing() {
 #[test]
 fn what_has_lost_nothing_when_a_sleep_fails_is_awake() {
     let model = model();
+    model.regions.set_backup("before", Backup::Host);
+    model.regions.sleep(&["before"]).unwrap();
     model.driver.fail_nth(Call::Unmap, 0, ErrorKind::NotSupported);
     assert!(model.regions.sleep(Tags::All).is_err());
+    assert!(model.regions.is_asleep("before").unwrap(), "it slept before");
     assert!(["weights", "graphs"].iter().all(|tag| !model.regions.is_asleep(tag).unwrap()));
     model.is_whole();
     model.close();

@@ -7,9 +7,7 @@ use proptest::prelude::*;
 use regraph::driver::{
     CaptureMode, Driver, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{
-    Block, Config, Error, GraphId, PoolConfig, PoolId, PoolRefusal, Unknown,
-};
+use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, PoolRefusal, Unknown};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig};
 use regraph_tagged::{Program, Work};
@@ -144,6 +142,10 @@ fn small_device(total: u64) -> (Bench, PoolId, [StreamHandle; 2]) {
 fn two_pools_take_turns_on_a_device_that_holds_one() {
     let (b, other, [s, _]) = small_device(64 * MIB);
     let first = Chain::capture(&b, b.pool, s, &[20 * MIB, 20 * MIB], 10);
+    // What has lost nothing stays open.
+    b.driver.fail_nth(Call::Unmap, 0, ErrorKind::NotSupported);
+    assert!(b.engine.host().suspend_discarding_outputs(b.pool).is_err());
+    assert!(!b.engine.host().is_suspended(b.pool).unwrap());
     assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 40 * MIB);
     let second = Chain::capture(&b, other, s, &[30 * MIB, 8 * MIB, 20 * MIB], 20);
     for _ in 0..3 {
