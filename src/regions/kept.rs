@@ -444,7 +444,8 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     fn advance(&mut self) -> Result<(), Error> {
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
-            self.copied = self.copies.under_way.drain(..=last).last().map(|(of, to, _)| (of, to));
+            self.copied =
+                self.copies.under_way.drain(..=last).next_back().map(|(of, to, _)| (of, to));
         }
         let driver = self.engine.driver();
         let HostCopies { kept, host, .. } = &mut *self.copies;
