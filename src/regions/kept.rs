@@ -280,16 +280,8 @@ impl<'a, D: Transfer> Moving<'a, D> {
         stream: StreamHandle,
         call: &'static str,
     ) -> Self {
-        Self {
-            engine,
-            pool: None,
-            stream,
-            copies,
-            call,
-            awaited: 0,
-            copied: None,
-            came: Vec::new(),
-        }
+        let came = Vec::new();
+        Self { engine, pool: None, stream, copies, call, awaited: 0, copied: None, came }
     }
 
     /// Copies what pools hold into files, as the backups beside them say, one file for a region; returns when all is there.
