@@ -267,6 +267,8 @@ pub(super) struct Moving<'a, D: Transfer> {
     call: &'static str,
     /// How many of the copies that are under way the next piece goes after.
     awaited: usize,
+    /// Of which pool copies have ended, and up to which address.
+    copied: Option<(PoolId, u64)>,
     /// Pieces that came, and that nothing was copied to yet.
     came: Vec<(PoolId, u64, u64)>,
 }
@@ -278,7 +280,8 @@ impl<'a, D: Transfer> Moving<'a, D> {
         stream: StreamHandle,
         call: &'static str,
     ) -> Self {
-        Self { engine, pool: None, stream, copies, call, awaited: 0, came: Vec::new() }
+        let came = Vec::new();
+        Self { engine, pool: None, stream, copies, call, awaited: 0, copied: None, came }
     }
 
     /// Copies what pools hold into files, as the backups beside them say, one file for a region; returns when all is there.
@@ -433,7 +436,8 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     fn advance(&mut self) -> Result<(), Error> {
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
-            self.copies.under_way.drain(..=last);
+            self.copied =
+                self.copies.under_way.drain(..=last).next_back().map(|(of, to, _)| (of, to));
         }
         let driver = self.engine.driver();
         let HostCopies { kept, host, .. } = &mut *self.copies;
@@ -457,8 +461,11 @@ impl<D: Transfer> Keeper for Moving<'_, D> {
         let kept = self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)));
         let Some((pool, kept)) = kept else { return true };
         let Some(last) = kept.within(address, bytes).last() else { return true };
-        let up_to = last.end();
-        let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
+        let covers = |of, to| of == pool && to >= last.end();
+        if self.copied.is_some_and(|(of, to)| covers(of, to)) {
+            return true;
+        }
+        let copied = |(of, to, _): &(PoolId, u64, _)| covers(*of, *to);
         self.awaited = self.copies.under_way.iter().position(copied).map_or(0, |last| last + 1);
         self.awaited == 0
     }

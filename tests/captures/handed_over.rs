@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::channel;
 
-use crate::common::{bench, MIB};
-use regraph::driver::{CaptureMode, HostApi};
+use crate::common::{bench, Bench, MIB};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::Config;
 
 /// Runs something on another thread, to its end.
@@ -74,6 +74,24 @@ fn what_another_thread_freed_of_a_graph_is_no_work_s_outside() {
     assert_ne!(b.allocate(t).address, block.address);
 }
 
+/// Has another thread begin a capture, and live until something is done here.
+fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce() -> R) -> R {
+    let (told, begun) = channel();
+    let (over, ended) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            b.engine.host().may_capture(stream).unwrap();
+            b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+            told.send(()).unwrap();
+            ended.recv().unwrap();
+        });
+        begun.recv().unwrap();
+        let done = run();
+        over.send(()).unwrap();
+        done
+    })
+}
+
 /// It was in a capture that came to nothing, and in none that was not told of, when the block was freed.
 #[test]
 fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
@@ -84,24 +102,31 @@ fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
     b.engine.record_stream(block.id, t).unwrap();
     b.engine.free(block.id).unwrap();
     b.driver.end_capture(t).unwrap();
-    let (told, begun) = channel();
-    let (over, ended) = channel();
-    std::thread::scope(|scope| {
-        let b = &b;
-        let other = scope.spawn(move || {
-            b.engine.host().may_capture(t).unwrap();
-            b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
-            told.send(()).unwrap();
-            ended.recv().unwrap();
-            b.driver.end_capture(t).unwrap();
-        });
-        begun.recv().unwrap();
+    while_another_captures(&b, t, || {
         b.engine.abandon_capture(capture).unwrap();
         b.driver.complete_all();
         assert_ne!(b.allocate(s).address, block.address, "it waits for the other capture");
-        over.send(()).unwrap();
-        other.join().unwrap();
     });
+    b.driver.end_capture(t).unwrap();
     b.driver.complete_all();
     assert_eq!(b.allocate(s).address, block.address);
+}
+
+/// Another thread captures it when it is freed, and a capture is known that it may be in: the next look tells.
+#[test]
+fn what_another_thread_captured_beside_a_known_capture_is_a_graph_s() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    let capture = while_another_captures(&b, s, || {
+        let capture = b.begin(t);
+        b.engine.free(block.id).unwrap();
+        capture
+    });
+    b.engine.abandon_capture(capture).unwrap();
+    b.engine.empty_cache().unwrap();
+    b.driver.end_capture(s).unwrap();
+    b.driver.end_capture(t).unwrap();
+    b.driver.complete_all();
+    assert_ne!(b.allocate(s).address, block.address);
 }

@@ -14,12 +14,21 @@ fn launch_order_proves_nothing_under_any_policy() {
         let b = bench(Config::default().programmatic(policy));
         let [s, t] = b.streams();
         let capture = b.begin(s);
-        let block = b.allocate(s);
         b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        let (block, before) = (b.allocate(s), b.allocate(t));
+        b.launch(s);
+        b.launch(t);
         b.engine.free(block.id).unwrap();
         let event = b.driver.record_programmatic(s, EdgeData::LAUNCH_ORDER).unwrap();
         b.driver.wait_event(t, event).unwrap();
         assert_ne!(b.allocate(t).address, block.address, "{policy}");
+        // Nor is anything free any more that lives on a stream which has come behind such an edge.
+        b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        b.engine.free(before.id).unwrap();
+        let again = [b.allocate(t), b.allocate(t)];
+        assert!(again.iter().all(|it| it.address != before.address), "{policy}");
         b.launch(t);
         b.driver.wait(s, t).unwrap();
         b.finish(s, capture);

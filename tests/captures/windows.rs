@@ -203,4 +203,11 @@ fn a_node_whose_dependencies_are_refused_has_none() {
     };
     let all: [Vec<usize>; 3] = [false, false, true].map(&mut proven);
     assert_eq!(all, [vec![0], vec![0, 1], vec![2]]);
+    // Nor is a terminal proven that the next node may start with, where no other edge is such.
+    let mut capture = Capture::new(Programmatic::Auto, true);
+    let index = capture.look(&driver, stream, &next_edges(&terminals, true), None);
+    assert_eq!(
+        [0, 1, 2].map(|it| capture.proves(index, &[NodeIndex::new(it)])),
+        [true, true, false]
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::launch;
 use crate::owned::{range, MIB};
 use regraph::callables::{Callable, Options, Stage};
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::graphs::{
     Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal, StreamRefusal, Unknown,
@@ -202,20 +202,25 @@ fn a_launch_that_panicked_comes_before_the_next() {
 
 #[test]
 fn a_graph_dropped_in_flight_that_keeps_its_pool_goes_with_it() {
-    let (driver, engine) = bench();
-    let stream = driver.create_stream().unwrap();
-    let pool = new_pool(&engine);
-    let body = |capture: &Capture<Driven>| {
-        capture.keep(pool.clone());
-        let memory = pool.allocate(2 * MIB, stream)?;
-        write(&driver, stream, &[range(&memory, 1)]);
-        Ok::<_, Error>(())
-    };
-    let (graph, ()) = engine.capture(stream, &pool, CaptureMode::Relaxed, body).unwrap();
-    graph.launch(stream).unwrap();
-    drop((graph, pool));
-    driver.synchronize().unwrap();
-    assert_eq!(reserved(&engine), 0);
+    for ends_unseen in [false, true] {
+        let (driver, engine) = bench();
+        let stream = driver.create_stream().unwrap();
+        let pool = new_pool(&engine);
+        let body = |capture: &Capture<Driven>| {
+            capture.keep(pool.clone());
+            let memory = pool.allocate(2 * MIB, stream)?;
+            write(&driver, stream, &[range(&memory, 1)]);
+            Ok::<_, Error>(())
+        };
+        let (graph, ()) = engine.capture(stream, &pool, CaptureMode::Relaxed, body).unwrap();
+        graph.launch(stream).unwrap();
+        if ends_unseen {
+            driver.fail_nth(Call::SynchronizeEvent, 0, ErrorKind::NotSupported);
+        }
+        drop((graph, pool));
+        driver.synchronize().unwrap();
+        assert_eq!(reserved(&engine) > 0, ends_unseen);
+    }
 }
 
 #[test]
@@ -347,29 +352,39 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
     }
 }
 
-/// No one event stands behind the filling and the launches before it then.
+/// No one event stands behind the filling and the launches before it then: nothing follows them, and nothing of them goes.
 #[test]
 fn a_filling_that_cannot_follow_loses_the_order() {
+    let is_lost = |error: Error| matches!(error, Error::OrderLost { .. });
     let loses = |n| {
         let (driver, engine) = bench();
         let pool = new_pool(&engine);
         let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
-        let mut callable =
-            Callable::new(&pool, Options::default(), |_, ()| pool.allocate(2 * MIB, s)).part(
-                |stage, (), input: &mut Memory<_>, (): &mut ()| {
-                    write(&driver, stage.stream(), &[range(input, 7)]);
-                    Ok(())
-                },
-            );
+        let options = Options::default().warm_ups(0);
+        let mut callable = Callable::new(&pool, options, |_, ()| pool.allocate(2 * MIB, s)).part(
+            |stage, (), input: &mut Memory<_>, (): &mut ()| {
+                write(&driver, stage.stream(), &[range(input, 7)]);
+                Ok(())
+            },
+        );
         callable.call(s, &(), |_| Ok(())).unwrap();
+        let other = graph(&engine, s, &[&pool], 1).unwrap();
+        let lending = pool.lend(s).unwrap();
+        drop(lending.allocate(MIB).unwrap());
         let called = callable.call(t, &(), |_| {
             driver.fail_host_nth(n, ErrorKind::OutOfMemory);
             Err(Error::Stream { call: "join", stream: t, why: StreamRefusal::NotInCapture })
         });
         assert!(called.is_err());
         driver.forget_failures();
-        let called = callable.call(s, &(), |_| Ok(()));
-        matches!(called, Err(Error::OrderLost { .. }))
+        let lost = callable.call(s, &(), |_| Ok(())).is_err_and(is_lost);
+        assert_eq!(lending.allocate(MIB).is_err_and(is_lost), lost);
+        assert_eq!(pool.suspend_discarding_all().is_err_and(is_lost), lost);
+        let id = other.report().graph;
+        drop((callable, lending, other));
+        drop(pool);
+        assert_eq!(engine.release_graph(id).is_ok(), lost);
+        lost
     };
     assert!((0..4).any(loses));
 }
@@ -411,6 +426,19 @@ fn a_graph_is_launched_on_streams_of_several_devices_in_turn() {
     for stream in [0, 1, 0, 1] {
         graph.launch(streams[stream]).unwrap();
     }
+    // What a wait for the pool's device does not cover is waited for too.
+    let is_idle = || {
+        let event = second.create_event().unwrap();
+        second.record_event(event, streams[1]).unwrap();
+        second.query_event(event).unwrap()
+    };
+    assert!(!is_idle());
+    pool.suspend_discarding_outputs().unwrap();
+    assert!(is_idle());
+    pool.resume().unwrap();
+    graph.launch(streams[1]).unwrap();
+    pool.play_loan(MIB, streams[1]).unwrap();
+    assert!(is_idle());
 }
 
 #[test]

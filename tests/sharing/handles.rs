@@ -556,8 +556,11 @@ fn more_silent_receivers_than_are_served_at_once_make_room() {
     by_socket_alone(&mut shared.handle);
     let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     theirs.plugin.close_shared(opened.id).unwrap();
-    // The first to come was the first to go.
+    // The first to come was the first to go; and nothing is answered where nothing is asked for.
     assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+    let mut none = callers(&shared, 1).remove(0);
+    none.write_all(&[0; 4]).unwrap();
+    assert_eq!(none.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
@@ -581,7 +584,7 @@ fn a_sender_that_does_not_answer_is_told_of_in_words() {
     let secret = [0x5a; 16];
     let name = format!("regraph-{process}-{:032x}", u128::from_be_bytes(secret));
     let address = SocketAddr::from_abstract_name(name).unwrap();
-    let _silent = UnixListener::bind_addr(&address).unwrap();
+    let silent = UnixListener::bind_addr(&address).unwrap();
     let [ours, theirs] = two();
     let (_, mut shared) = ours.two_pieces();
     shared.handle[SECRET..SECRET + 16].copy_from_slice(&secret);
@@ -597,4 +600,11 @@ fn a_sender_that_does_not_answer_is_told_of_in_words() {
         let error = engine.sharing().take_loan(&loan).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     });
+    // One that would give the loan later has it back.
+    let mut told = silent.incoming().take(2).map(|it| {
+        let mut all = Vec::new();
+        let _ = it.unwrap().read_to_end(&mut all);
+        all.ends_with(&[3])
+    });
+    assert!(told.any(|is_back| is_back));
 }

@@ -208,6 +208,7 @@ fn a_pool_is_not_destroyed_while_it_moves() {
         b.engine.free(block.id).unwrap();
         let engine = b.engine.clone();
         b.in_next(call, move || {
+            drop(Regions::new(&engine));
             let why = engine.destroy_pool(pool).unwrap_err();
             let in_use = |why: &Error| {
                 matches!(

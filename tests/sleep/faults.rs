@@ -10,23 +10,26 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
 use super::model::{range, Device, Model};
-use crate::common::MIB;
+use crate::common::{once, MIB};
 
 fn model() -> Model {
     Model::on(SimConfig::default(), 3 * MIB)
 }
 
-/// Sleeps and wakes with calls that fail; whether any did.
+/// Sleeps and wakes with calls that fail, and where it fails sleeps again first or not; whether any did.
 fn survives(fail: impl Fn(&SimDriver)) -> bool {
-    survives_with(&Backup::Host, fail)
+    [false, true].map(|again| survives_with(&Backup::Host, again, &fail)).contains(&true)
 }
 
 /// And regions of which the weights have a backup.
-fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
+fn survives_with(weights: &Backup, again: bool, fail: impl Fn(&SimDriver)) -> bool {
     let model = model();
     model.regions.set_backup("weights", weights.clone());
     fail(&model.driver);
     let slept = model.regions.sleep(Tags::All);
+    if slept.is_err() && again {
+        let _ = model.regions.sleep(Tags::All);
+    }
     let woken = model.regions.wake(Tags::All);
     let failed = slept.is_err() || woken.is_err();
     model.driver.forget_failures();
@@ -36,6 +39,9 @@ fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
         assert!(asleep.contains(&true));
         assert_eq!(model.weights.allocate(512, model.stream).is_err(), asleep[0]);
         assert_eq!(model.graphs[0].0.launch(model.stream).is_err(), asleep[1]);
+    }
+    if woken.is_err() && again {
+        model.regions.sleep(Tags::All).unwrap();
     }
     model.regions.wake(Tags::All).unwrap();
     assert!(model.regions.report().iter().all(|region| region.asleep_bytes == 0));
@@ -59,8 +65,8 @@ fn every_call_may_fail_once() {
                 if n % 2 == 0 {
                     let _ = std::fs::remove_file(&shared);
                 }
-                let engine = survives_with(&weights, |it| it.fail_any_nth(n, kind.clone()));
-                let host = survives_with(&weights, |it| it.fail_host_nth(n, kind.clone()));
+                let engine = survives_with(&weights, true, |it| it.fail_any_nth(n, kind.clone()));
+                let host = survives_with(&weights, false, |it| it.fail_host_nth(n, kind.clone()));
                 if !engine && !host && n > 200 {
                     break;
                 }
@@ -156,6 +162,7 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
 #[test]
 fn only_who_put_pools_to_sleep_wakes_them() {
     let model = model();
+    let empty = Pool::new(&model.engine, PoolConfig::default().tag("weights"));
     model.regions.sleep(Tags::All).unwrap();
     let others = Regions::new(&model.engine);
     for refused in
@@ -169,8 +176,10 @@ fn only_who_put_pools_to_sleep_wakes_them() {
     }
     assert!(matches!(others.wake(Tags::All), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
     drop(others);
+    assert!(empty.resume().is_err() && empty.allocate(512, model.stream).is_err());
     model.regions.wake(Tags::All).unwrap();
     model.is_whole();
+    drop(empty);
     model.close();
 }
 
@@ -188,11 +197,42 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     model.close();
 }
 
+/// Events behind what a call copied that failed tell nothing of what the next one copies. What copies may be under way to
+/// is not read, and stays when the regions end.
+#[test]
+fn what_a_failed_sleep_copied_counts_for_nothing() {
+    for (again, last) in [(true, 8), (false, 9)] {
+        let model = Model::on(SimConfig::default(), 70 * MIB);
+        let driver = model.driver.clone();
+        // The fifth event behind copies, and those that the next waits are for.
+        let fail = move |n| driver.fail_nth(Call::RecordEvent, n, ErrorKind::NotSupported);
+        let fail = once(move || (4..last).for_each(fail));
+        model.driver.before("cuMemcpyDtoHAsync", fail);
+        model.regions.sleep(Tags::All).unwrap_err();
+        assert!(model.regions.is_asleep("weights").unwrap(), "copies may be under way");
+        if again {
+            model.regions.sleep(Tags::All).unwrap();
+            model.regions.wake(Tags::All).unwrap();
+            model.is_whole();
+            model.close();
+        } else {
+            let (pool, range) = (model.weights.id(), (model.blocks[0].0.address(), 512));
+            assert!(model.regions.show_kept(pool, range, |_, _| ()).is_err());
+            let host = model.driver.host_bytes();
+            drop(model.regions);
+            assert_eq!(model.driver.host_bytes(), host);
+        }
+    }
+}
+
 #[test]
 fn what_has_lost_nothing_when_a_sleep_fails_is_awake() {
     let model = model();
+    model.regions.set_backup("before", Backup::Host);
+    model.regions.sleep(&["before"]).unwrap();
     model.driver.fail_nth(Call::Unmap, 0, ErrorKind::NotSupported);
     assert!(model.regions.sleep(Tags::All).is_err());
+    assert!(model.regions.is_asleep("before").unwrap(), "it slept before");
     assert!(["weights", "graphs"].iter().all(|tag| !model.regions.is_asleep(tag).unwrap()));
     model.is_whole();
     model.close();

@@ -1,7 +1,7 @@
 //! Regions of a host that knows memory by its address: what a thread asks for in one, and the pools that it
 //! makes there, sleep and wake with it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
@@ -391,7 +391,14 @@ fn what_is_kept_can_be_read_while_it_sleeps() {
         (read.unwrap(), parts)
     };
     assert_eq!(read(address, (0, MIB)), (false, Vec::new()), "it is awake");
+    let (device, awaited) = (h.drivers[0].clone(), Arc::new(Mutex::new(Vec::new())));
+    let unmapped = (device.clone(), awaited.clone());
+    let note = move || unmapped.1.lock().unwrap().push(unmapped.0.calls(Call::SynchronizeEvent));
+    device.before("cuMemUnmap", note);
     h.plugin.sleep(None).unwrap();
+    // Pieces go while what later ones hold is copied.
+    let awaited = awaited.lock().unwrap();
+    assert!(awaited.first() < awaited.last(), "{awaited:?}");
     let (all, parts) = read(address, (0, 40 * MIB));
     assert!(all && parts.len() > 1);
     assert_eq!(parts.iter().map(|(_, bytes)| bytes).sum::<u64>(), 40 * MIB);
@@ -402,6 +409,7 @@ fn what_is_kept_can_be_read_while_it_sleeps() {
     assert!(h.plugin.show_kept(address + 512, (0, 512), |_, _| ()).is_err());
     h.plugin.wake(None).unwrap();
     assert!(!read(address, (0, MIB)).0);
+    h.is_whole(&kept);
 }
 
 #[test]

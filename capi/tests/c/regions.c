@@ -60,6 +60,7 @@ static void regions_sleep_and_wake(void) {
     CHECK(bytes == 320 * MIB && used(it) == 0 && asleep(it, "weights") && asleep(it, "cache"));
     CHECK(region(it, 1, "weights").asleep_bytes == 64 * MIB);
     CHECK(region(it, 1, "weights").host_bytes == 64 * MIB && region(it, 0, "cache").host_bytes == 0);
+    CHECK(region(it, 1, "weights").slept.bytes == 64 * MIB && region(it, 1, "weights").woke.bytes == 0);
     OK(regraph_regions_get_host_bytes(e, &bytes));
     CHECK(bytes == 64 * MIB);
 
@@ -71,6 +72,7 @@ static void regions_sleep_and_wake(void) {
 
     OK(regraph_regions_wake(e, weights, 1, &bytes));
     CHECK(bytes == 64 * MIB && !asleep(it, "weights") && asleep(it, "cache"));
+    CHECK(region(it, 1, "weights").woke.copied_bytes == 64 * MIB);
     OK(regraph_regions_wake(e, both, 2, NULL));
     CHECK(used(it) == 320 * MIB && !asleep(it, "cache"));
     OK(regraph_regions_free_host(e, &bytes));

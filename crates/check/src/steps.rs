@@ -18,7 +18,7 @@ use regraph_record::effort::spend;
 pub(super) struct Steps {
     /// By look: how many steps up to it were broken; empty where none was.
     broken: Vec<u32>,
-    /// By look: when a node was first seen that is sure to be a launch of the step; zero where none is known.
+    /// By look: when a node was first seen that the step gained behind all before it; zero where none is known.
     launched: Vec<u32>,
     /// The first look at the stream that had each node behind it, once that is asked for.
     seen_here: OnceCell<Vec<u32>>,
@@ -105,8 +105,7 @@ impl Steps {
                     steps.broken.resize(look, 0);
                     steps.broken.push(broken + u32::from(!whole));
                 }
-                let seen = launch.map_or(0, |node| first_seen[node as usize]);
-                seen * u32::from(seen > began)
+                launch.map_or(0, |node| first_seen[node as usize])
             });
             steps.launched.push(launched);
         }
@@ -130,8 +129,8 @@ impl Steps {
         }
     }
 
-    /// Whether one of the next steps, up to one, has a launch that was first seen after an entry. A
-    /// quick look: false says nothing.
+    /// Whether one of the next steps, up to one, gained behind all before it what was first seen after an entry. A quick
+    /// look: false says nothing.
     pub fn launches(&self, after: u32, until: u32, entry: u32) -> bool {
         let end = self.launched.len().min(until as usize + 1).min(after as usize + 9);
         let steps = self.launched.get(after as usize + 1..end);

@@ -96,26 +96,18 @@ impl Rows {
         }
     }
 
-    /// [`Rows::add`], wherever in its row the edge belongs.
+    /// [`Rows::add`], wherever in its row the edge belongs. Of several edges between two nodes the first counts: each
+    /// holds.
     fn add_between(&mut self, target: u32, order: Order) {
-        let start = self.start();
-        match self.open().binary_search(&target) {
-            Ok(place) => {
-                if let Some(known) = self.orders.get_mut(start + place) {
-                    *known = order.min(*known);
-                }
-            }
-            Err(place) => {
-                let place = start + place;
-                if order != Order::Full && self.orders.len() < place {
-                    self.orders.resize(place, Order::Full);
-                }
-                if order != Order::Full || place < self.orders.len() {
-                    self.orders.insert(place, order);
-                }
-                self.targets.insert(place, target);
-            }
+        let Err(place) = self.open().binary_search(&target) else { return };
+        let place = self.start() + place;
+        if order != Order::Full && self.orders.len() < place {
+            self.orders.resize(place, Order::Full);
         }
+        if order != Order::Full || place < self.orders.len() {
+            self.orders.insert(place, order);
+        }
+        self.targets.insert(place, target);
     }
 
     /// Where the open row begins.

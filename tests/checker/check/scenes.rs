@@ -46,6 +46,11 @@ const ROWS: &[(&str, &str, &str)] = &[
         "3 not before 5",
     ),
     (
+        "what was put behind all that its stream waited for is a launch",
+        "0; 1<0; 2<1; 3<1 2; saw 3<2; 4<0; 5<3; s at 1 2; s: a; s at 3 4; free a; t at 3; t: b; t at 5; free b",
+        "legal 1",
+    ),
+    (
         "live blocks do not overlap",
         "s at; s: a; s: b {68K+4K|0x10fff+16}",
         "legal 0 | LiveOverlap",
