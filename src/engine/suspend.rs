@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
                 locked.shut(pool);
             }
             let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.0);
-            gone.inspect_err(|_| movement.reopen(locked, &[]))?;
+            gone.inspect_err(|_| movement.reopen(locked, &[pool], &[]))?;
             Ok(movement.end_leaving(locked))
         })
     }
@@ -801,15 +801,19 @@ impl<'a, D: Driver> Movement<'a, D> {
         });
     }
 
-    /// Opens the pools again whose memory is whole, with their regions: they do not sleep. Copies are waited for; where
-    /// they cannot be, they may be under way, and the pools stay shut: they can be woken, or put to sleep again.
+    /// Opens the pools again whose memory is whole and holds what it held, with their regions: they do not sleep. Copies
+    /// are waited for; where they cannot be, they may be under way, and the pools stay shut: they can be woken, or put to
+    /// sleep again.
     pub(crate) fn cancel(self, contents: &mut dyn Contents) {
         if contents.finish().is_err() {
             return;
         }
         // A poisoned engine opens nothing.
         let _ = self.engine.alter(|locked| {
-            self.reopen(locked, &self.turned);
+            // What a pool held that was suspended is elsewhere, even if a wake that failed has left all its memory.
+            let there = |pool: &&PoolId| !locked.state.pools.is_suspended(**pool);
+            let there: Vec<PoolId> = self.pools.iter().filter(there).copied().collect();
+            self.reopen(locked, &there, &self.turned);
         });
     }
 
@@ -845,7 +849,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
                 return self.engine.change(|locked| {
-                    self.reopen(locked, &self.tags);
+                    self.reopen(locked, &self.pools, &self.tags);
                     self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
                     Ok(self.bytes)
                 });
@@ -879,9 +883,9 @@ impl<'a, D: Driver> Movement<'a, D> {
         Err(error)
     }
 
-    /// Opens the pools again whose memory is whole, with regions: they do not sleep.
-    fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>]) {
-        self.pools.iter().for_each(|&pool| locked.reopen(pool));
+    /// Opens those of `pools` again whose memory is whole, with regions: they do not sleep.
+    fn reopen(&self, locked: &mut Locked<'_, D>, pools: &[PoolId], tags: &[Arc<str>]) {
+        pools.iter().for_each(|&pool| locked.reopen(pool));
         if let Some(by) = self.by {
             locked.set_asleep(tags, by, false);
         }

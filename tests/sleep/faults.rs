@@ -10,6 +10,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
 use super::model::{range, Device, Model};
+use crate::cases::cases;
 use crate::common::{once, MIB};
 
 fn model() -> Model {
@@ -222,6 +223,70 @@ fn what_a_failed_sleep_copied_counts_for_nothing() {
             drop(model.regions);
             assert_eq!(model.driver.host_bytes(), host);
         }
+    }
+}
+
+/// Regions sleep and wake, all or one, while calls of one kind fail from one on, or single ones. Nothing that live blocks
+/// hold is lost.
+#[test]
+fn whatever_fails_meanwhile_nothing_is_lost() {
+    use Call::*;
+    let regions: [Tags<'_>; 3] = [Tags::All, (&["weights"]).into(), (&["graphs"]).into()];
+    let calls = [Create, Map, SetAccess, Unmap, Release, RecordEvent, SynchronizeEvent];
+    cases(400, 32..=96, |u| {
+        let model = model();
+        let Model { driver, regions: all, .. } = &model;
+        all.retain(u.arbitrary()?);
+        if u.ratio(1, 4)? {
+            all.set_backup("weights", Backup::File(temp_dir().into()));
+        }
+        for _ in 0..u.int_in_range(2..=8)? {
+            match u.int_in_range(0..=5)? {
+                0 | 1 => {
+                    let (call, first) = (*u.choose(&calls)?, u.int_in_range(0..=6)?);
+                    let fail = |n| driver.fail_nth(call, n, ErrorKind::NotSupported);
+                    (first..first + 90).for_each(fail);
+                }
+                2 => driver.fail_any_nth(u.int_in_range(0..=60)?, ErrorKind::OutOfMemory),
+                3 => driver.fail_host_nth(u.int_in_range(0..=20)?, ErrorKind::NotSupported),
+                _ => driver.forget_failures(),
+            }
+            let tags = *u.choose(&regions)?;
+            let _ = match u.int_in_range(0..=6)? {
+                0..=2 => all.sleep(tags),
+                3 | 4 => all.wake(tags),
+                5 => all.shut(tags, true).map(|_| 0),
+                _ => all.free_host(),
+            };
+        }
+        driver.forget_failures();
+        if u.arbitrary()? {
+            all.sleep(Tags::All).unwrap();
+        }
+        all.wake(Tags::All).unwrap();
+        model.is_whole();
+        model.close();
+        Ok(())
+    });
+}
+
+/// A wake that fails may leave memory that the driver does not take back, now or at the next sleep. It holds nothing of
+/// what is kept, which no sleep reads from there.
+#[test]
+fn what_a_failed_wake_left_is_never_kept() {
+    for n in 0..12 {
+        let model = model();
+        model.regions.sleep(Tags::All).unwrap();
+        model.driver.fail_nth(Call::Create, n, ErrorKind::NotSupported);
+        (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
+        let woken = model.regions.wake(Tags::All);
+        let _ = model.regions.sleep(Tags::All);
+        model.driver.forget_failures();
+        model.regions.sleep(Tags::All).unwrap();
+        model.regions.wake(Tags::All).unwrap();
+        model.is_whole();
+        model.close();
+        assert!(woken.is_err() || n > 3);
     }
 }
 
