@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
                 locked.shut(pool);
             }
             let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.0);
-            gone.inspect_err(|_| movement.reopen(locked, &[pool], &[]))?;
+            gone.inspect_err(|_| movement.reopen(locked, &[], true))?;
             Ok(movement.end_leaving(locked))
         })
     }
@@ -810,10 +810,7 @@ impl<'a, D: Driver> Movement<'a, D> {
         }
         // A poisoned engine opens nothing.
         let _ = self.engine.alter(|locked| {
-            // What a pool held that was suspended is elsewhere, even if a wake that failed has left all its memory.
-            let there = |pool: &&PoolId| !locked.state.pools.is_suspended(**pool);
-            let there: Vec<PoolId> = self.pools.iter().filter(there).copied().collect();
-            self.reopen(locked, &there, &self.turned);
+            self.reopen(locked, &self.turned, false);
         });
     }
 
@@ -849,7 +846,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
                 return self.engine.change(|locked| {
-                    self.reopen(locked, &self.pools, &self.tags);
+                    self.reopen(locked, &self.tags, true);
                     self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
                     Ok(self.bytes)
                 });
@@ -883,9 +880,15 @@ impl<'a, D: Driver> Movement<'a, D> {
         Err(error)
     }
 
-    /// Opens those of `pools` again whose memory is whole, with regions: they do not sleep.
-    fn reopen(&self, locked: &mut Locked<'_, D>, pools: &[PoolId], tags: &[Arc<str>]) {
-        pools.iter().for_each(|&pool| locked.reopen(pool));
+    /// Opens the pools again whose memory is whole, with regions: they do not sleep. `came` says that what they held has
+    /// come back, or is lost.
+    fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>], came: bool) {
+        for &pool in &self.pools {
+            // What a suspended pool held is elsewhere, even if a wake that failed has left all its memory.
+            if came || !locked.state.pools.is_suspended(pool) {
+                locked.reopen(pool);
+            }
+        }
         if let Some(by) = self.by {
             locked.set_asleep(tags, by, false);
         }
