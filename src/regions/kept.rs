@@ -94,8 +94,8 @@ pub(super) struct HostCopies<D: Transfer> {
     host: HostMemory,
     /// Copies and nothing else; made with the first sleep.
     stream: Option<StreamHandle>,
-    /// Behind the copies to the host that may be under way: each with the pool and the address up to which
-    /// that is copied then.
+    /// Behind the copies to the host that may be under way, in order: each with the pool, and the address from which on
+    /// that is copied since the one before it.
     under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
 }
 
@@ -173,7 +173,6 @@ impl<D: Transfer> HostCopies<D> {
     /// Gives up what a call that failed has kept of a pool. What it still copies there comes first on the same stream.
     fn forget(&mut self, pool: PoolId) {
         if let Some(old) = self.kept.remove(&pool) {
-            self.under_way.retain(|&(of, ..)| of != pool);
             self.host.put_back(old.spans);
         }
     }
@@ -267,8 +266,6 @@ pub(super) struct Moving<'a, D: Transfer> {
     call: &'static str,
     /// How many of the copies that are under way the next piece goes after.
     awaited: usize,
-    /// Of which pool copies have ended, and up to which address.
-    copied: Option<(PoolId, u64)>,
     /// Pieces that came, and that nothing was copied to yet.
     came: Vec<(PoolId, u64, u64)>,
 }
@@ -280,8 +277,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
         stream: StreamHandle,
         call: &'static str,
     ) -> Self {
-        let came = Vec::new();
-        Self { engine, pool: None, stream, copies, call, awaited: 0, copied: None, came }
+        Self { engine, pool: None, stream, copies, call, awaited: 0, came: Vec::new() }
     }
 
     /// Copies what pools hold into files, as the backups beside them say, one file for a region; returns when all is there.
@@ -410,16 +406,17 @@ impl<D: Transfer> Lane<'_, D> {
             // From here on the span goes with what is kept in it, also if copies fail.
             let contents = self.kept.entry(held.pool().id).or_default();
             contents.spans.push(span);
-            let mut behind = 0;
+            let (mut from, mut behind) = (0, 0);
             while let Some(chunk) = unplaced.place(&mut span) {
                 let KeptPart { address, bytes, at } = chunk;
                 let place = HostPlace(at as usize);
                 self.engine.driver().copy_to_host(place, address, bytes, self.stream)?;
                 contents.chunks.push(chunk);
+                from = if behind == 0 { address } else { from };
                 behind += bytes;
                 if behind >= CHUNK || span.is_empty() || unplaced.left == 0 {
                     let event = Event::behind(self.engine, self.stream)?;
-                    self.under_way.push_back((held.pool().id, chunk.end(), event));
+                    self.under_way.push_back((held.pool().id, from, event));
                     behind = 0;
                 }
             }
@@ -436,8 +433,7 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     fn advance(&mut self) -> Result<(), Error> {
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
-            self.copied =
-                self.copies.under_way.drain(..=last).next_back().map(|(of, to, _)| (of, to));
+            self.copies.under_way.drain(..=last);
         }
         let driver = self.engine.driver();
         let HostCopies { kept, host, .. } = &mut *self.copies;
@@ -461,12 +457,8 @@ impl<D: Transfer> Keeper for Moving<'_, D> {
         let kept = self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)));
         let Some((pool, kept)) = kept else { return true };
         let Some(last) = kept.within(address, bytes).last() else { return true };
-        let covers = |of, to| of == pool && to >= last.end();
-        if self.copied.is_some_and(|(of, to)| covers(of, to)) {
-            return true;
-        }
-        let copied = |(of, to, _): &(PoolId, u64, _)| covers(*of, *to);
-        self.awaited = self.copies.under_way.iter().position(copied).map_or(0, |last| last + 1);
+        let reads = |(of, from, _): &(PoolId, u64, _)| *of == pool && *from < last.end();
+        self.awaited = self.copies.under_way.iter().rposition(reads).map_or(0, |last| last + 1);
         self.awaited == 0
     }
 
