@@ -457,8 +457,9 @@ impl<D: Driver> Locked<'_, D> {
             } else if !asleep
                 && self.state.pools.keeper_of(pool) == Some(by)
                 && !self.state.pools.is_moving(pool)
+                && self.state.pools.reserved(pool) == 0
             {
-                // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
+                // One that has memory had contents, which are elsewhere.
                 self.reopen(pool);
             }
         }

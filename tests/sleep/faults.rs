@@ -277,16 +277,22 @@ fn what_a_failed_wake_left_is_never_kept() {
     for n in 0..12 {
         let model = model();
         model.regions.sleep(Tags::All).unwrap();
-        model.driver.fail_nth(Call::Create, n, ErrorKind::NotSupported);
+        model.driver.fail_nth(Call::Create, n / 2, ErrorKind::NotSupported);
         (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
         let woken = model.regions.wake(Tags::All);
+        assert!(woken.is_err() || n > 3);
+        if n % 2 == 1 && woken.is_err() {
+            // What the regions had kept is gone, and the pool can only be destroyed.
+            drop(model.regions);
+            assert!(model.weights.allocate(512, model.stream).is_err());
+            continue;
+        }
         let _ = model.regions.sleep(Tags::All);
         model.driver.forget_failures();
         model.regions.sleep(Tags::All).unwrap();
         model.regions.wake(Tags::All).unwrap();
         model.is_whole();
         model.close();
-        assert!(woken.is_err() || n > 3);
     }
 }
 
