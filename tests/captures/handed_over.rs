@@ -79,7 +79,7 @@ fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce()
     let (told, begun) = channel();
     let (over, ended) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let other = scope.spawn(move || {
             b.engine.host().may_capture(stream).unwrap();
             b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
             told.send(()).unwrap();
@@ -88,6 +88,8 @@ fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce()
         begun.recv().unwrap();
         let done = run();
         over.send(()).unwrap();
+        // The scope's own end does not wait for what the thread drops last.
+        other.join().unwrap();
         done
     })
 }
