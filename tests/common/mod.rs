@@ -98,6 +98,18 @@ impl Bench {
         std::array::from_fn(|_| self.driver.create_stream().unwrap())
     }
 
+    pub fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = self.streams();
+        (self, streams)
+    }
+
+    /// With streams, the first of which captures.
+    pub fn capturing<const N: usize>(self) -> (Self, [StreamHandle; N], CaptureId) {
+        let (bench, streams) = self.with_streams();
+        let capture = bench.begin(streams[0]);
+        (bench, streams, capture)
+    }
+
     pub fn begin(&self, stream: StreamHandle) -> CaptureId {
         self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
         self.engine.begin_capture(self.pool, stream).unwrap()
@@ -123,11 +135,21 @@ impl Bench {
         self.driver.launch(stream, Work::default(), true).unwrap();
     }
 
+    pub fn launch_and_free(&self, stream: StreamHandle, block: Block) {
+        self.launch(stream);
+        self.engine.free(block.id).unwrap();
+    }
+
+    /// A block of 4 MiB that is freed behind a kernel.
+    pub fn temporary(&self, stream: StreamHandle) -> Block {
+        let block = self.allocate(stream);
+        self.launch_and_free(stream, block);
+        block
+    }
+
     /// A block takes another's place, behind an edge that is removed then.
     pub fn reuse_without_edge(&self, stream: StreamHandle) {
-        let first = self.allocate(stream);
-        self.launch(stream);
-        self.engine.free(first.id).unwrap();
+        let first = self.temporary(stream);
         let second = self.allocate(stream);
         assert_eq!(first.address, second.address);
         self.launch(stream);
@@ -147,6 +169,12 @@ impl Bench {
 
     pub fn finish(&self, stream: StreamHandle, capture: CaptureId) -> CaptureReport {
         self.try_finish(stream, capture).unwrap()
+    }
+
+    /// Ends a capture for the driver first.
+    pub fn end(&self, stream: StreamHandle, capture: CaptureId) -> CaptureReport {
+        let graph = self.driver.end_capture(stream).unwrap();
+        self.engine.end_capture(capture, graph).unwrap()
     }
 
     pub fn reserved(&self) -> u64 {
