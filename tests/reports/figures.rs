@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{BlockId, Config, Figure, PoolConfig, PoolId};
 
 use crate::common::{bench, Bench};
@@ -75,8 +75,7 @@ impl Model {
 fn many_pools_are_added_up_as_if_each_block_were() {
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let b = bench(Config::default().report_leaks(false));
-        let streams: [StreamHandle; 3] = b.streams();
+        let (b, streams) = bench(Config::default().report_leaks(false)).with_streams::<3>();
         let mut model = Model::default();
         let mut live: Vec<(BlockId, PoolId, u64)> = Vec::new();
         let mut made = Vec::new();
@@ -147,8 +146,7 @@ fn many_pools_are_added_up_as_if_each_block_were() {
 /// More sizes than are searched for those that nothing is left of: they come, go and come again.
 #[test]
 fn thousands_of_sizes_are_cached_dropped_and_cached_again() {
-    let b = bench(Config::default().report_leaks(false));
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default().report_leaks(false)).with_streams();
     for _ in 0..3 {
         let sizes = 1..=5000_u64;
         let blocks: Vec<_> =

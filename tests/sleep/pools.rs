@@ -104,8 +104,7 @@ fn what_cannot_be_mapped_again_is_not_given_back() {
 #[test]
 fn a_pool_that_is_suspended_can_go() {
     for drop_it in [false, true] {
-        let b = bench(settings(true));
-        let [s] = b.streams();
+        let (b, [s]) = bench(settings(true)).with_streams();
         let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 8 * MIB], 1);
         b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         let refused = b.engine.destroy_pool(b.pool);
@@ -197,8 +196,7 @@ fn without_memory_a_pool_stays_suspended() {
             other => panic!("{other:?}"),
         }
         // Its stream has not completed what it did with the block: that is waited for.
-        b.launch(s);
-        b.engine.free(block.id).unwrap();
+        b.launch_and_free(s, block);
         assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
         assert!(b.engine.statistics().unwrap().counts.num_sync_all_streams > 0);
         chain.replay(&b, s);
@@ -235,8 +233,7 @@ proptest! {
         steps in vec((any::<bool>(), vec((0..5_usize, any::<bool>(), 0..4_u64), 0..4)), 0..8),
     ) {
         let calls = [Call::Create, Call::Map, Call::SetAccess, Call::Unmap, Call::Release];
-        let b = bench(settings(expandable));
-        let [s] = b.streams();
+        let (b, [s]) = bench(settings(expandable)).with_streams();
         let chain = Chain::capture(&b, b.pool, s, &[12 * MIB, 700, 19 * MIB, 12 * MIB], 7);
         let held = b.reserved();
         for (resume, failures) in steps {
