@@ -110,6 +110,12 @@ impl<P: Program> Side<P> {
 }
 
 impl<P: Program> Two<P> {
+    /// With a stream of each device.
+    fn with_streams(self) -> (Self, [StreamHandle; 2]) {
+        let streams = self.sides.each_ref().map(Side::stream);
+        (self, streams)
+    }
+
     /// Waits for both devices and counts the wrong tags since the last time.
     fn wrong_tags(&self) -> u64 {
         self.sides.iter().for_each(|side| side.driver.synchronize().unwrap());
