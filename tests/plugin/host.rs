@@ -51,9 +51,9 @@ impl Host {
         self.driver.create_stream().unwrap()
     }
 
-    pub fn with_stream(self) -> (Self, StreamHandle) {
-        let stream = self.stream();
-        (self, stream)
+    pub fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = [(); N].map(|()| self.stream());
+        (self, streams)
     }
 
     pub fn capture_of(&self, stream: StreamHandle) -> Option<CaptureId> {

@@ -85,7 +85,7 @@ fn unordered_memory_takes_nothing_by_the_order_of_streams() {
 
 #[test]
 fn another_stream_that_is_recorded_counts() {
-    let (h, side) = host().with_stream();
+    let (h, [side]) = host().with_streams();
     let block = h.unordered();
     h.plugin.record_stream(block, side).unwrap();
     h.launch_and_free(side, block);
@@ -136,8 +136,7 @@ fn the_per_thread_default_stream_gets_memory_without_order() {
 
 #[test]
 fn a_free_on_another_stream_is_a_use_there() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     h.plugin.free_on((), 0, Some(other)).unwrap();
     let block = h.allocate(own);
     h.launch(other);
@@ -241,8 +240,7 @@ fn a_capture_whose_end_is_not_told_is_forgotten_with_its_stream() {
 
 #[test]
 fn a_stream_ends_when_nothing_asks_about_it_any_more() {
-    let h = host();
-    let (own, side) = (h.stream(), h.stream());
+    let (h, [own, side]) = host().with_streams();
     h.plugin.retire_stream(own).unwrap();
     let (kept, freed) = (h.allocate(own), h.allocate(own));
     h.plugin.record_stream(kept, side).unwrap();
@@ -277,8 +275,7 @@ impl HostLock for Lock<'_> {
 
 #[test]
 fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     let count = Cell::new(0);
     let let_go = || count.replace(0);
     let allocate = |stream| h.plugin.allocate_on(Lock(&count), SIZE, 0, stream).unwrap();
@@ -367,8 +364,7 @@ fn a_thread_that_asks_a_pool_gets_nothing_that_is_at_hand() {
 
 #[test]
 fn a_pool_that_work_still_uses_goes_with_the_cache_beside_a_capture() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     let [key, captured] = [(); 2].map(|()| h.plugin.name_pool());
     h.plugin.begin_thread_pool(0, key).unwrap();
     h.used(own);
@@ -385,7 +381,7 @@ fn a_pool_that_work_still_uses_goes_with_the_cache_beside_a_capture() {
 #[test]
 fn a_capture_that_cannot_be_taken_up_leaves_no_pool() {
     let pools = |n| {
-        let (h, stream) = host().with_stream();
+        let (h, [stream]) = host().with_streams();
         h.used(stream);
         h.driver.complete_all();
         h.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();

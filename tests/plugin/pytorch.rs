@@ -27,14 +27,14 @@ fn host() -> Host {
 
 /// A host with a capture under way, and its stream.
 fn begun() -> (Host, StreamHandle) {
-    let (host, stream) = host().with_stream();
+    let (host, [stream]) = host().with_streams();
     host.begin(stream, POOL);
     (host, stream)
 }
 
 #[test]
 fn addresses_name_blocks() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     assert_eq!(h.plugin.allocate(0, 0, s).unwrap(), 0);
     h.free(0);
     let (first, second) = (h.allocate(s), h.allocate(s));
@@ -67,8 +67,7 @@ fn beside_idle_thread(first: impl FnOnce() + Send, then: impl FnOnce()) {
 
 #[test]
 fn memory_on_the_stream_of_an_idle_thread_goes_when_the_cache_is_emptied() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let shared = h.allocate(s);
     // As autograd's thread does: its frees come last on the stream, and it makes no request afterwards.
     let backward = || {
@@ -107,8 +106,7 @@ fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptie
 /// As native PyTorch has it: a warm-up's output that the capture binds anew, gradients that it sets to `None`.
 #[test]
 fn what_eager_work_made_and_a_capture_frees_is_free_while_the_graph_lives() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let (own, shared) = (h.allocate(s), h.allocate(s));
     h.plugin.record_stream(shared, t).unwrap();
     h.driver.complete_all();
@@ -130,7 +128,7 @@ fn what_eager_work_made_and_a_capture_frees_is_free_while_the_graph_lives() {
 #[test]
 fn a_graph_s_output_that_another_pool_s_capture_frees_stays_while_that_graph_lives() {
     const LATER: PoolKey = (2, 0);
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     let output = h.allocate(s);
     h.launch(s);
@@ -204,8 +202,7 @@ fn a_pool_is_let_go_of_while_a_call_waits_for_the_device() {
 
 #[test]
 fn nothing_waits_for_the_device_while_something_captures() {
-    let h = host();
-    let (s, t, other) = (h.stream(), h.stream(), h.stream());
+    let (h, [s, t, other]) = host().with_streams();
     beside_idle_thread(
         || h.free(h.allocate(t)),
         || {
@@ -224,8 +221,7 @@ fn nothing_waits_for_the_device_while_something_captures() {
 /// Nor where the capture has asked for nothing, as long as its stream is known.
 #[test]
 fn nothing_waits_for_the_device_while_a_known_stream_captures() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     beside_idle_thread(
         || h.free(h.allocate(t)),
         || {
@@ -242,8 +238,7 @@ fn nothing_waits_for_the_device_while_a_known_stream_captures() {
 
 #[test]
 fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let eager = h.allocate(s);
     h.begin(s, POOL);
     let block = h.allocate(s);
@@ -264,7 +259,7 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
 
 #[test]
 fn an_announced_capture_is_judged_before_its_end() {
-    let (h, s) = host_with(Config::default().check(true).journal(true)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true).journal(true)).with_streams();
     h.announce(s, POOL, true);
     h.used(s);
     let mut shown = None;
@@ -281,8 +276,8 @@ fn an_announced_capture_is_judged_before_its_end() {
 /// The verdict comes when the host has its graph, and a refused one leaves nothing.
 #[test]
 fn the_verdict_comes_with_the_graph() {
-    let (h, s) =
-        host_with(Config::default().check(true).find_late_uses(false).judge_aside(0)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0))
+        .with_streams();
     for sound in [true, false] {
         h.announce(s, POOL, true);
         for _ in 0..2 {
@@ -310,7 +305,7 @@ fn the_verdict_comes_with_the_graph() {
 
 #[test]
 fn graphs_share_a_pool_and_the_last_lets_it_go() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     for _ in 0..2 {
         h.begin(s, POOL);
         h.used(s);
@@ -343,7 +338,7 @@ fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
 #[test]
 fn short_of_memory_pools_without_graphs_go_first() {
     let limited = Settings::parse("memory_limit_mb:8").unwrap();
-    let (h, s) = host_with(Config::default().settings(limited)).with_stream();
+    let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
     h.begin(s, POOL);
     h.used(s);
     h.end(s, POOL);
@@ -356,8 +351,8 @@ fn short_of_memory_pools_without_graphs_go_first() {
 
 #[test]
 fn a_capture_that_fails_leaves_nothing() {
-    let (h, s) =
-        host_with(Config::default().check(true).find_late_uses(false).judge_aside(1)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1))
+        .with_streams();
     for judged in [false, true] {
         h.announce(s, POOL, true);
         h.used(s);
@@ -392,7 +387,7 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
 
 #[test]
 fn what_others_let_go_of_while_a_capture_is_under_way_is_not_taken_for_its_own() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     h.allocate(s);
     h.plugin.begin_thread_pool(0, POOL).unwrap();
@@ -451,8 +446,7 @@ impl Graphs {
 
 #[test]
 fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     for sound in [true, false] {
         let graphs = Graphs::new(&h);
         graphs.begin(&h, s, POOL);
@@ -487,7 +481,7 @@ fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
 /// A graph object that names none, or that of another capture, is as one that is not known.
 #[test]
 fn a_capture_whose_graph_is_not_known_is_not_judged() {
-    let (h, s) = host_with(Config::default().check(true).find_late_uses(false)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     for told in [None, Some(CaptureId(u64::MAX))] {
         let graphs = Graphs::new(&h);
         graphs.begin(&h, s, POOL);
@@ -503,7 +497,7 @@ fn a_capture_whose_graph_is_not_known_is_not_judged() {
 /// for that of the capture which is announced.
 #[test]
 fn a_capture_is_announced_for_its_own_route_alone() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let own = h.begin(s, POOL);
     let other = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
     let capture = h.plugin.capture_begun(0, s, own, false).unwrap();
@@ -523,7 +517,7 @@ fn a_capture_is_announced_for_its_own_route_alone() {
 
 #[test]
 fn a_body_s_end_is_not_its_parent_s() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     let block = h.allocate(s);
     h.launch(s);
@@ -568,8 +562,8 @@ impl Host {
 /// As PyTorch's `torch.cond` in a capture.
 #[test]
 fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let (s, inner) = (h.stream(), h.stream());
+    let (h, [s, inner]) =
+        host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     let capture = h.announce(s, POOL, true);
     let outer = h.allocate(s);
     h.launch(s);
@@ -600,8 +594,7 @@ fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
 #[test]
 fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
     for fails in [true, false] {
-        let h = host();
-        let (s, inner) = (h.stream(), h.stream());
+        let (h, [s, inner]) = host().with_streams();
         let capture = h.announce(s, POOL, true);
         h.allocate(s);
         h.launch(s);
@@ -622,7 +615,7 @@ fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
 
 #[test]
 fn captures_that_no_route_takes_keep_off_eager_memory() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let eager = h.allocate(s);
     h.free(eager);
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
@@ -636,7 +629,7 @@ fn captures_that_no_route_takes_keep_off_eager_memory() {
 
 #[test]
 fn memory_at_an_address_is_a_block_as_any_other() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let address = h.allocate(s);
     assert!(!h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap(), "it is live");
     h.free(address);
@@ -655,7 +648,7 @@ fn memory_at_an_address_is_a_block_as_any_other() {
 fn what_is_never_split_is_counted() {
     const LEAST: u64 = 20 * MIB;
     let settings = Settings::default().max_split_bytes(Some(LEAST));
-    let (h, s) = host_with(Config::default().settings(settings)).with_stream();
+    let (h, [s]) = host_with(Config::default().settings(settings)).with_streams();
     let told = |name: &str| {
         let all = h.plugin.statistics(0).unwrap();
         let figure = |part: &str| all[format!("oversize_{name}")][part].as_u64().unwrap();
@@ -706,8 +699,7 @@ fn capture_by_itself(h: &Host, s: StreamHandle) -> CaptureId {
 
 #[test]
 fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
-    let h = host_with(Config::default().check(true));
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host_with(Config::default().check(true)).with_streams();
     let first = capture_by_itself(&h, s);
     // It goes on, whatever other streams ask for.
     h.allocate(t);
@@ -729,7 +721,7 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
 
 #[test]
 fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_before() {
-    let (h, s) = host_with(Config::default().check(true).find_late_uses(false)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     let judged = capture_by_itself(&h, s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     h.driver.end_capture(s).unwrap();
@@ -750,7 +742,7 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
 /// Whose end is told.
 #[test]
 fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
-    let (h, s) = host_with(Config::default().check(true)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
     assert!(
         matches!(
@@ -774,7 +766,7 @@ fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
 /// What was freed in it is free for other graphs then, in any order.
 #[test]
 fn a_capture_gets_no_memory_behind_its_verdict() {
-    let (h, s) = host_with(Config::default().check(true)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let capture = capture_by_itself(&h, s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     let late = h.plugin.allocate(4 * MIB, 0, s);
@@ -798,7 +790,7 @@ fn a_capture_that_a_program_begins_by_itself_has_no_inputs() {
 
 #[test]
 fn figures_have_the_host_s_names() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let _held = h.allocate(s);
     let figures = h.plugin.statistics(0).unwrap();
     assert_eq!(figures["allocated_bytes"]["large_pool"]["current"], 4 * MIB);
@@ -883,8 +875,7 @@ fn an_observer_does_not_hear_of_what_succeeds() {
 
 #[test]
 fn captures_that_no_route_takes_share_no_memory() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let scratch = h.used(s);
     h.driver.end_capture(s).unwrap();
@@ -896,7 +887,7 @@ fn captures_that_no_route_takes_share_no_memory() {
 /// "Ruined" carries no capture's number: the stream may have left the one that it was last seen in.
 #[test]
 fn a_ruined_capture_takes_no_memory_from_a_graph_of_its_stream() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let (scratch, output) = (h.allocate(s), h.allocate(s));
     h.launch_and_free(s, scratch);
@@ -913,7 +904,7 @@ fn a_ruined_capture_takes_no_memory_from_a_graph_of_its_stream() {
 
 #[test]
 fn a_stray_capture_that_was_set_back_keeps_its_memory() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let block = h.allocate(s);
     let before = h.driver.terminals(s).unwrap();
@@ -932,8 +923,7 @@ fn a_stray_capture_that_was_set_back_keeps_its_memory() {
 
 #[test]
 fn captures_into_one_pool_at_once_keep_their_routes() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     for stream in [s, t] {
         h.announce(stream, POOL, true);
     }
@@ -953,7 +943,7 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 
 #[test]
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let capture = h.announce(s, POOL, false);
     h.plugin.capture_dropped(0, s, capture).unwrap();
     h.allocate(s);
@@ -965,7 +955,7 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
 /// stream is under way.
 #[test]
 fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let first = h.announce(s, POOL, false);
     h.driver.end_capture(s).unwrap();
     let other = (2, 0);
@@ -984,7 +974,7 @@ fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
 /// capture is announced: it may look at a graph object that is gone.
 #[test]
 fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let driver = Arc::clone(&h.driver);
@@ -1006,7 +996,7 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
 /// They look at a graph object, which is gone before its host can say so.
 #[test]
 fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let (filter, _) = filter(&h.driver);
     let graph_of: EndedGraph = Arc::new(|_| None);
     let given = (Arc::downgrade(&filter), Arc::downgrade(&graph_of));
@@ -1025,7 +1015,7 @@ fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
 /// As NCCL adds nodes to a capture: behind nothing, on no stream that the host names.
 #[test]
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
-    let (h, s) = host_with(Config::default().check(true)).with_stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     h.announce(s, POOL, false);
     let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
     for _ in 0..2 {
@@ -1051,7 +1041,7 @@ impl Host {
 
 #[test]
 fn what_captures_came_to_is_told_when_they_are_over() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     assert!(h.plugin.captures(0).is_empty());
     let announced = h.capture(s, POOL, true);
     // Its end is noticed.
@@ -1129,7 +1119,7 @@ fn a_share_of_memory_that_was_set_before_its_device_is_used_counts_there() {
 
 #[test]
 fn of_many_captures_the_latest_are_told() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let captures: Vec<_> = (0..40).map(|_| h.capture(s, POOL, true)).collect();
     let told: Vec<_> = h.plugin.captures(0).iter().map(|it| it.report.capture).collect();
     assert_eq!(told, captures[8..]);
@@ -1137,7 +1127,7 @@ fn of_many_captures_the_latest_are_told() {
 
 #[test]
 fn a_capture_that_comes_to_nothing_is_not_told() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let good = h.capture(s, POOL, true);
     h.announce(s, POOL, true);
     h.allocate(s);
@@ -1181,7 +1171,7 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
 fn pools_of_planned_captures_are_compacted() {
     const OTHER: PoolKey = (9, 1);
     let settings = Settings::default().plan(PlanChoice::Exact).plan_max_mappings(Some(1));
-    let (h, s) = host_with(Config::default().settings(settings)).with_stream();
+    let (h, [s]) = host_with(Config::default().settings(settings)).with_streams();
     for (key, pages) in [(POOL, 20), (POOL, 15), (OTHER, 9), (OTHER, 4)] {
         h.announce(s, key, true);
         let block = h.plugin.allocate(pages * 2 * MIB, 0, s).unwrap();
@@ -1255,7 +1245,7 @@ fn excess_refused(h: &Host, key: PoolKey) -> bool {
 
 #[test]
 fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
-    let (host, stream) = host().with_stream();
+    let (host, [stream]) = host().with_streams();
     let (mut live, mut gone) = (Vec::new(), Vec::new());
     let mut random = fastrand::Rng::with_seed(7);
     for step in 0..30_000_u64 {
@@ -1284,7 +1274,7 @@ fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
 /// Settings that change count for devices in use as far as they can, and wholly for those to come.
 #[test]
 fn settings_change_while_devices_are_in_use() {
-    let (h, s) = host().with_stream();
+    let (h, [s]) = host().with_streams();
     let change = |text: &str| {
         let (settings, unused) = h.plugin.settings().overlaid_by_pytorch(text).unwrap();
         assert!(unused.is_empty());
