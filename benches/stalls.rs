@@ -207,9 +207,7 @@ fn captured() -> Bench {
 }
 
 fn planned(plan: PlanChoice) -> Bench {
-    let mut settings = Settings::default();
-    settings.plan = plan;
-    Bench::new(100 << 10, settings)
+    Bench::new(100 << 10, Settings::default().plan(plan))
 }
 
 type Row = (&'static str, fn() -> Bench, fn(&mut Bench));

@@ -69,9 +69,7 @@ impl Host {
     }
 
     fn planned(plan: PlanChoice) -> Self {
-        let mut settings = Settings::default();
-        settings.plan = plan;
-        Self::new(settings)
+        Self::new(Settings::default().plan(plan))
     }
 
     fn write(&self, stream: StreamHandle, address: u64, tag: u64) {
@@ -410,10 +408,8 @@ fn capture_twice() {
 #[test]
 fn compaction() {
     const PAGE: u64 = 2 * MIB;
-    let mut settings = Settings::default();
-    settings.plan = PlanChoice::Exact;
     // As few pieces as can be, which fit one graph and not the next.
-    settings.plan_max_mappings = Some(1);
+    let settings = Settings::default().plan(PlanChoice::Exact).plan_max_mappings(Some(1));
     let h = Host::new(settings);
     type Body<'a> = dyn Fn(&Capture<Sim>) -> Result<Vec<Memory<Sim>>, Error> + 'a;
     let capture = |body: &Body<'_>| h.captured(body);

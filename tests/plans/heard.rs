@@ -15,9 +15,7 @@ use regraph_plan::layout::{Demand, Heard};
 use regraph_sim::SimConfig;
 
 fn with_plan(plan: PlanChoice) -> Config {
-    let mut settings = Settings::default();
-    settings.plan = plan;
-    Config::default().settings(settings)
+    Config::default().settings(Settings::default().plan(plan))
 }
 
 fn unlearning() -> Config {

@@ -23,9 +23,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
-    let mut settings = Settings::default();
-    settings.plan = PlanChoice::Auto;
-    Config::default().settings(settings)
+    Config::default().settings(Settings::default().plan(PlanChoice::Auto))
 }
 
 /// Asks for what the steps do outside captures, from a pool of their own.

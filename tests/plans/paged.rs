@@ -5,17 +5,15 @@ use super::twice::{device, follow, followed, nothing_stays, program, rehearse, r
 use crate::common::{bench_on, MIB};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport};
 use regraph::engine::Config;
-use regraph::settings::{PlanChoice, Reuse};
+use regraph::settings::{PlanChoice, Reuse, Settings};
 use regraph_plan::layout::Layout;
 
 const PAGE: u64 = 2 * MIB;
 const SUPPORT: MemorySupport = MemorySupport::Mapped { granularity: PAGE };
 
 fn exact() -> Config {
-    let mut config = Config::default();
-    config.settings.plan = PlanChoice::Exact;
-    config.settings.plan_pool_graphs = Some(1);
-    config
+    let settings = Settings::default().plan(PlanChoice::Exact).plan_pool_graphs(Some(1));
+    Config::default().settings(settings)
 }
 
 /// A program, and a layout for it that pages need less memory than.
