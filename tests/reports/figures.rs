@@ -3,32 +3,10 @@
 use std::collections::BTreeMap;
 
 use regraph::driver::{CaptureMode, HostApi};
-use regraph::engine::{BlockId, Config, Figure, PoolConfig, PoolId};
+use regraph::engine::{BlockId, Config, PoolConfig, PoolId};
+use regraph_testing::Kept;
 
 use crate::common::{bench, Bench};
-
-/// One figure, kept by hand.
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    current: u64,
-    peak: u64,
-    risen: u64,
-    base: u64,
-}
-
-impl Kept {
-    fn add(&mut self, amount: u64) {
-        self.current += amount;
-        self.risen += amount;
-        self.peak = self.peak.max(self.current);
-    }
-
-    fn judge(self, found: Figure, what: &str) {
-        let freed = self.base + self.risen - self.current;
-        let found = [found.current, found.peak, found.allocated, found.freed];
-        assert_eq!(found, [self.current, self.peak, self.risen, freed], "{what}");
-    }
-}
 
 /// Blocks and what was asked for in them, in bytes: of all pools, and of each.
 #[derive(Default)]
@@ -125,11 +103,11 @@ fn many_pools_are_added_up_as_if_each_block_were() {
                 }
                 96 => {
                     b.engine.reset_peaks().unwrap();
-                    model.each(|kept| kept.peak = kept.current);
+                    model.each(Kept::reset_peak);
                 }
                 97 => {
                     b.engine.reset_accumulated().unwrap();
-                    model.each(|kept| (kept.risen, kept.base) = (0, kept.current));
+                    model.each(Kept::reset_accumulated);
                 }
                 98 => drop(b.engine.empty_cache().unwrap()),
                 _ => {}
