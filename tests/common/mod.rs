@@ -13,6 +13,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::snapshot::Snapshot;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -179,5 +180,25 @@ impl Bench {
 
     pub fn reserved(&self) -> u64 {
         self.engine.pool_statistics(self.pool).unwrap().reserved
+    }
+
+    /// Figures and snapshot agree with each other and with the device.
+    pub fn judge_figures(&self) -> Snapshot {
+        let all = self.engine.statistics().unwrap().all;
+        assert_eq!(all.reserved_bytes.current, self.driver.used_bytes());
+        assert_eq!(
+            all.reserved_bytes.current + all.suspended_bytes.current,
+            all.active_bytes.current + all.inactive_split_bytes.current
+        );
+        for figure in [all.reserved_bytes, all.suspended_bytes, all.segment] {
+            assert!(figure.peak >= figure.current);
+            assert_eq!(figure.allocated - figure.freed, figure.current);
+        }
+        let snapshot = self.engine.snapshot().unwrap();
+        regraph_trace::snapshot::validate(&snapshot).unwrap();
+        regraph_trace::snapshot::validate_history(&snapshot).unwrap();
+        let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
+        assert_eq!(shown, all.reserved_bytes.current);
+        snapshot
     }
 }

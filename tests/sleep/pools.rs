@@ -64,25 +64,6 @@ fn judge(b: &Bench) {
     assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
 }
 
-/// Figures and snapshot agree with each other and with the device.
-fn judge_figures(b: &Bench) {
-    let all = b.engine.statistics().unwrap().all;
-    assert_eq!(all.reserved_bytes.current, b.driver.used_bytes());
-    assert_eq!(
-        all.reserved_bytes.current + all.suspended_bytes.current,
-        all.active_bytes.current + all.inactive_split_bytes.current
-    );
-    for figure in [all.reserved_bytes, all.suspended_bytes, all.segment] {
-        assert!(figure.peak >= figure.current);
-        assert_eq!(figure.allocated - figure.freed, figure.current);
-    }
-    let snapshot = b.engine.snapshot().unwrap();
-    regraph_trace::snapshot::validate(&snapshot).unwrap();
-    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
-    let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
-    assert_eq!(shown, all.reserved_bytes.current);
-}
-
 #[test]
 fn what_cannot_be_mapped_again_is_not_given_back() {
     let allocated = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
@@ -121,7 +102,7 @@ fn a_pool_that_is_suspended_can_go() {
             assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
             assert!(b.engine.host().resume_pool(b.pool).is_err());
             assert!(b.engine.host().is_suspended(b.pool).is_err());
-            judge_figures(&b);
+            b.judge_figures();
         }
         drop(b);
         assert_eq!(driver.calls(Call::Unreserve), unreserved + 1);
@@ -152,11 +133,11 @@ fn two_pools_take_turns_on_a_device_that_holds_one() {
         b.engine.host().suspend_discarding_outputs(other).unwrap();
         b.engine.host().resume_pool(b.pool).unwrap();
         first.replay(&b, s);
-        judge_figures(&b);
+        b.judge_figures();
         b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         b.engine.host().resume_pool(other).unwrap();
     }
-    judge_figures(&b);
+    b.judge_figures();
 }
 
 #[test]
@@ -184,7 +165,7 @@ fn without_memory_a_pool_stays_suspended() {
             }
             assert!(b.engine.host().is_suspended(b.pool).unwrap());
             assert_eq!(b.driver.used_bytes(), 40 * MIB);
-            judge_figures(&b);
+            b.judge_figures();
         }
         assert_eq!(b.engine.statistics().unwrap().counts.num_ooms, ooms + 2);
         // A request that fails says where the rest is.
@@ -200,7 +181,7 @@ fn without_memory_a_pool_stays_suspended() {
         assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
         assert!(b.engine.statistics().unwrap().counts.num_sync_all_streams > 0);
         chain.replay(&b, s);
-        judge_figures(&b);
+        b.judge_figures();
     }
 }
 
@@ -251,13 +232,13 @@ proptest! {
                 assert_eq!(b.engine.host().is_suspended(b.pool).unwrap(), !resume);
                 assert_eq!(b.driver.used_bytes(), if resume { held } else { 0 });
             }
-            judge_figures(&b);
+            b.judge_figures();
         }
         b.driver.forget_failures();
         if resumes {
             b.engine.host().resume_pool(b.pool).unwrap();
             assert_eq!(b.reserved(), held);
-            judge_figures(&b);
+            b.judge_figures();
             chain.replay(&b, s);
         }
         b.engine.free(chain.output.id).unwrap();
