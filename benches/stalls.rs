@@ -175,17 +175,39 @@ impl Bench {
     }
 }
 
-fn learned() -> Bench {
-    let mut b = Bench::large();
-    b.engine.plans().learn().unwrap();
-    b.run(4_000, 40_960);
+fn with(mut b: Bench, prepare: fn(&mut Bench)) -> Bench {
+    prepare(&mut b);
     b
 }
 
+fn learned() -> Bench {
+    with(Bench::large(), |b| {
+        b.engine.plans().learn().unwrap();
+        b.run(4_000, 40_960);
+    })
+}
+
+fn scattered() -> Bench {
+    with(Bench::large(), |b| b.scattered(10_000))
+}
+
+fn pieces() -> Bench {
+    with(Bench::large(), |b| (0..2_000).for_each(|_| b.allocate(2 * MIB)))
+}
+
+fn capturing() -> Bench {
+    with(Bench::large(), |b| {
+        b.begin();
+        b.run(4_000, 40_960);
+    })
+}
+
+fn captured() -> Bench {
+    with(Bench::large(), |b| b.capture(4_000, 40_960))
+}
+
 fn planned(plan: PlanChoice) -> Bench {
-    let mut settings = Settings::default();
-    settings.plan = plan;
-    Bench::new(100 << 10, settings)
+    Bench::new(100 << 10, Settings::default().plan(plan))
 }
 
 type Row = (&'static str, fn() -> Bench, fn(&mut Bench));
@@ -194,216 +216,94 @@ const ROWS: &[Row] = &[
     ("nothing, for 20 ms", Bench::large, |_| thread::sleep(Duration::from_millis(20))),
     (
         "allocate, which waits 100 ms for memory",
-        || {
-            let mut b = Bench::new(64, Settings::default());
-            b.busy(40);
-            b
-        },
+        || with(Bench::new(64, Settings::default()), |b| b.busy(40)),
         |b| b.allocate(40 * MIB),
     ),
     (
         "empty_cache_waiting, 100 ms",
-        || {
-            let mut b = Bench::large();
-            b.busy(40);
-            b
-        },
+        || with(Bench::large(), |b| b.busy(40)),
         |b| _ = b.engine.host().empty_cache_waiting().unwrap(),
     ),
     ("learned, 4,000 blocks", learned, |b| _ = b.engine.plans().learned().unwrap()),
     (
         "first request of a capture, 4,000 blocks learned",
         || {
-            let mut b = learned();
-            b.engine.plans().learned().unwrap();
-            b.begin();
-            b
+            with(learned(), |b| {
+                b.engine.plans().learned().unwrap();
+                b.begin();
+            })
         },
         |b| b.allocate(40_960),
     ),
     (
         "end_capture, plan:auto, 4,000 blocks",
-        || {
-            let mut b = planned(PlanChoice::Auto);
-            b.capture(4_000, 40_960);
-            b
-        },
+        || with(planned(PlanChoice::Auto), |b| b.capture(4_000, 40_960)),
         Bench::end,
     ),
     (
         "snapshot, 100,000 events",
         || {
-            let mut b = Bench::large();
-            b.engine.keep_history(&HistoryOptions::latest(100_000)).unwrap();
-            b.run(60_000, 512);
-            b
+            with(Bench::large(), |b| {
+                b.engine.keep_history(&HistoryOptions::latest(100_000)).unwrap();
+                b.run(60_000, 512);
+            })
         },
         |b| _ = b.engine.snapshot().unwrap(),
     ),
-    (
-        "snapshot, 10,000 live blocks",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        |b| _ = b.engine.snapshot().unwrap(),
-    ),
-    (
-        "statistics, 10,000 live blocks",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        |b| _ = b.engine.statistics().unwrap(),
-    ),
-    (
-        "explain, 10,000 free ranges",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        |b| _ = b.engine.explain(b.pool, b.stream).unwrap(),
-    ),
-    (
-        "leaks, 10,000 live blocks",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        |b| _ = b.engine.leaks().unwrap(),
-    ),
-    (
-        "begin_capture, 10,000 live blocks",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        Bench::begin,
-    ),
-    (
-        "free, 10,000 blocks one by one",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b
-        },
-        Bench::free_all,
-    ),
+    ("snapshot, 10,000 live blocks", scattered, |b| _ = b.engine.snapshot().unwrap()),
+    ("statistics, 10,000 live blocks", scattered, |b| _ = b.engine.statistics().unwrap()),
+    ("explain, 10,000 free ranges", scattered, |b| _ = b.engine.explain(b.pool, b.stream).unwrap()),
+    ("leaks, 10,000 live blocks", scattered, |b| _ = b.engine.leaks().unwrap()),
+    ("begin_capture, 10,000 live blocks", scattered, Bench::begin),
+    ("free, 10,000 blocks one by one", scattered, Bench::free_all),
     (
         "empty_cache, 2,000 pieces",
-        || {
-            let mut b = Bench::large();
-            (0..2_000).for_each(|_| b.allocate(2 * MIB));
-            b.free_all();
-            b
-        },
+        || with(pieces(), Bench::free_all),
         |b| _ = b.engine.empty_cache().unwrap(),
     ),
-    (
-        "suspend_discarding_all, 2,000 pieces",
-        || {
-            let mut b = Bench::large();
-            (0..2_000).for_each(|_| b.allocate(2 * MIB));
-            b
-        },
-        |b| _ = b.engine.host().suspend_discarding_all(b.pool).unwrap(),
-    ),
+    ("suspend_discarding_all, 2,000 pieces", pieces, |b| {
+        _ = b.engine.host().suspend_discarding_all(b.pool).unwrap()
+    }),
     (
         "resume_pool, 2,000 pieces",
-        || {
-            let mut b = Bench::large();
-            (0..2_000).for_each(|_| b.allocate(2 * MIB));
-            b.engine.host().suspend_discarding_all(b.pool).unwrap();
-            b
-        },
+        || with(pieces(), |b| _ = b.engine.host().suspend_discarding_all(b.pool).unwrap()),
         |b| _ = b.engine.host().resume_pool(b.pool).unwrap(),
     ),
     (
         "checkpoint and restore, 10,000 live blocks",
-        || {
-            let mut b = Bench::large();
-            b.scattered(10_000);
-            b.device.complete_all();
-            b
-        },
+        || with(scattered(), |b| b.device.complete_all()),
         |b| {
             let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
             b.engine.host().restore(b.pool, &checkpoint).unwrap();
         },
     ),
-    (
-        "journal, 4,000 blocks",
-        || {
-            let mut b = Bench::large();
-            b.begin();
-            b.run(4_000, 40_960);
-            b
-        },
-        |b| _ = b.engine.host().journal(b.capture.unwrap().0).unwrap(),
-    ),
-    (
-        "layout_of, 4,000 blocks",
-        || {
-            let mut b = Bench::large();
-            b.begin();
-            b.run(4_000, 40_960);
-            b
-        },
-        |b| _ = b.engine.plans().layout_of(b.capture.unwrap().0).unwrap(),
-    ),
-    (
-        "minimum_of, 4,000 blocks",
-        || {
-            let mut b = Bench::large();
-            b.begin();
-            b.run(4_000, 40_960);
-            b
-        },
-        |b| _ = b.engine.plans().minimum_of(b.capture.unwrap().0).unwrap(),
-    ),
-    (
-        "end_capture, 4,000 blocks",
-        || {
-            let mut b = Bench::large();
-            b.capture(4_000, 40_960);
-            b
-        },
-        Bench::end,
-    ),
-    (
-        "close_capture, 4,000 blocks",
-        || {
-            let mut b = Bench::large();
-            b.capture(4_000, 40_960);
-            b
-        },
-        |b| {
-            let (capture, graph) = b.capture.unwrap();
-            b.engine.close_capture(capture, graph.unwrap()).unwrap();
-        },
-    ),
+    ("journal, 4,000 blocks", capturing, |b| {
+        _ = b.engine.host().journal(b.capture.unwrap().0).unwrap()
+    }),
+    ("layout_of, 4,000 blocks", capturing, |b| {
+        _ = b.engine.plans().layout_of(b.capture.unwrap().0).unwrap()
+    }),
+    ("minimum_of, 4,000 blocks", capturing, |b| {
+        _ = b.engine.plans().minimum_of(b.capture.unwrap().0).unwrap()
+    }),
+    ("end_capture, 4,000 blocks", captured, Bench::end),
+    ("close_capture, 4,000 blocks", captured, |b| {
+        let (capture, graph) = b.capture.unwrap();
+        b.engine.close_capture(capture, graph.unwrap()).unwrap();
+    }),
     (
         "preview_plan, plan:exact, 1,000 blocks of 1 to 37 MiB",
         || {
-            let mut b = planned(PlanChoice::Exact);
-            b.begin();
-            b.run(1_000, MIB);
-            b
+            with(planned(PlanChoice::Exact), |b| {
+                b.begin();
+                b.run(1_000, MIB);
+            })
         },
         |b| _ = b.engine.plans().preview_plan(b.capture.unwrap().0).unwrap(),
     ),
     (
         "end_capture, plan:exact, 1,000 blocks of 1 to 37 MiB",
-        || {
-            let mut b = planned(PlanChoice::Exact);
-            b.capture(1_000, MIB);
-            b
-        },
+        || with(planned(PlanChoice::Exact), |b| b.capture(1_000, MIB)),
         Bench::end,
     ),
 ];

@@ -7,8 +7,7 @@ use regraph_tagged::{Program, Work};
 
 #[test]
 fn a_full_pool_says_so_and_the_capture_goes_on() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let pool = b.engine.create_pool(PoolConfig::default().max_bytes(8 * MIB));
     b.driver.begin_capture(s, CaptureMode::Global).unwrap();
     let first = b.engine.allocate(pool, 6 * MIB, s).unwrap();
@@ -25,8 +24,7 @@ fn a_full_pool_says_so_and_the_capture_goes_on() {
 
 #[test]
 fn errors_of_requests_name_the_call() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let gone = b.engine.create_pool(PoolConfig::default());
     b.engine.destroy_pool(gone).unwrap();
     for (pool, bytes) in [(b.pool, 0), (gone, 512)] {
@@ -47,8 +45,7 @@ fn errors_of_requests_name_the_call() {
 /// A block that is freed and waits for another stream stays active: it does not become so again.
 #[test]
 fn a_block_that_waits_became_active_once() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let active = || {
         let all = b.engine.statistics().unwrap().all;
         let bytes = (all.active_bytes.current / MIB, all.active_bytes.allocated / MIB);
@@ -85,8 +82,7 @@ fn each_node_is_asked_for_once() {
         let t = streams[step % 4];
         b.driver.wait(t, streams[(step * 7 + 1) % 4]).unwrap();
         let block = b.engine.allocate(b.pool, MIB, t).unwrap();
-        b.launch(t);
-        b.engine.free(block.id).unwrap();
+        b.launch_and_free(t, block);
     }
     for &t in &streams[1..] {
         b.driver.wait(s, t).unwrap();

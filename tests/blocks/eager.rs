@@ -29,8 +29,7 @@ impl Bench {
     /// Allocates, works and frees.
     fn use_once(&self, mib: u64, stream: StreamHandle) -> Block {
         let block = self.block(mib, stream);
-        self.launch(stream);
-        self.engine.free(block.id).unwrap();
+        self.launch_and_free(stream, block);
         block
     }
 
@@ -48,8 +47,7 @@ impl Bench {
 
 #[test]
 fn a_stream_has_its_own_block_back_at_once() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let first = b.use_once(4, s);
     let calls = b.driver.total_calls();
     let second = b.block(4, s);
@@ -61,8 +59,7 @@ fn a_stream_has_its_own_block_back_at_once() {
 /// Free memory first, then growth, then what is wholly free goes back for growth, then the host waits for all streams.
 #[test]
 fn a_shortage_is_met_step_by_step() {
-    let b = tight(32, Settings::default().expandable_segments(false));
-    let [s, t] = b.streams();
+    let (b, [s, t]) = tight(32, Settings::default().expandable_segments(false)).with_streams();
     // Free for everyone, so nothing else happens.
     let old = b.use_once(10, s);
     b.driver.complete_all();
@@ -82,8 +79,7 @@ fn a_shortage_is_met_step_by_step() {
     assert_eq!(b.counts(), expected);
     assert_eq!(b.driver.calls(Call::SynchronizeEvent), 0);
     // Another stream's work must be waited for.
-    b.launch(t);
-    b.engine.free(large.id).unwrap();
+    b.launch_and_free(t, large);
     let waited = b.block(20, s);
     assert_eq!(waited.address, large.address);
     let after = b.counts();
@@ -104,8 +100,7 @@ fn counts(change: impl FnOnce(&mut Counts)) -> Counts {
 
 #[test]
 fn no_thread_waits_for_work_for_the_sake_of_a_capture() {
-    let b = tight(16, Settings::default());
-    let [c, s] = b.streams();
+    let (b, [c, s]) = tight(16, Settings::default()).with_streams();
     b.use_once(12, s);
     let capture = b.begin(c);
     let report = b.refused(12, c);
@@ -142,8 +137,7 @@ fn an_observer_is_told_once_and_may_call_the_engine() {
 /// The last resort is the caller's, outside the engine's lock; what succeeds after it has not failed.
 #[test]
 fn what_a_last_resort_saves_is_not_counted() {
-    let b = tight(16, Settings::default());
-    let [s] = b.streams();
+    let (b, [s]) = tight(16, Settings::default()).with_streams();
     let told = Arc::new(AtomicUsize::new(0));
     let seen = told.clone();
     b.engine.observe_out_of_memory(move |_| {
@@ -151,8 +145,7 @@ fn what_a_last_resort_saves_is_not_counted() {
     });
     let capture = b.begin(s);
     let block = b.block(12, s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(s, block);
     let graph = b.finish(s, capture).graph;
     let other = b.engine.create_pool(PoolConfig::default());
     let release = || b.engine.release_graph(graph).is_ok();
@@ -171,8 +164,7 @@ fn what_a_last_resort_saves_is_not_counted() {
 
 #[test]
 fn out_of_memory_is_told_in_units_that_fit() {
-    let b = tight(2, Settings::default());
-    let [s] = b.streams();
+    let (b, [s]) = tight(2, Settings::default()).with_streams();
     b.engine.allocate(b.pool, 2 * MIB, s).unwrap();
     for (bytes, text) in
         [(4096, "4 KiB"), (700, "700 bytes"), (1 << 30, "1 GiB"), (1536, "1.50 KiB")]
@@ -195,16 +187,15 @@ fn a_share_that_is_no_number_is_no_limit() {
     let settings = Settings::default().memory_fraction(Some(f64::NAN));
     assert!(settings.validate().is_err());
     let settings = settings.garbage_collection_threshold(Some(f64::NAN));
-    let b = tight(64, settings);
-    let [s] = b.streams();
+    let (b, [s]) = tight(64, settings).with_streams();
     assert_eq!(b.engine.memory_limit().unwrap(), None);
     b.block(8, s);
 }
 
 #[test]
 fn out_of_memory_names_every_figure() {
-    let b = tight(64, Settings::default().memory_limit_bytes(Some(40 * MIB)));
-    let [s, t] = b.streams();
+    let (b, [s, t]) =
+        tight(64, Settings::default().memory_limit_bytes(Some(40 * MIB))).with_streams();
     let pool = b.engine.create_pool(PoolConfig::default().max_bytes(30 * MIB));
     let allocate = |mib, stream| b.engine.allocate(pool, mib * MIB, stream).unwrap();
     allocate(6, s);
@@ -228,8 +219,8 @@ fn out_of_memory_names_every_figure() {
 
 #[test]
 fn limits_hold_over_all_pools_and_can_be_moved() {
-    let b = tight(256, Settings::default().memory_limit_bytes(Some(16 * MIB)));
-    let [s] = b.streams();
+    let (b, [s]) =
+        tight(256, Settings::default().memory_limit_bytes(Some(16 * MIB))).with_streams();
     let other = b.engine.create_pool(PoolConfig::default());
     b.block(10, s);
     assert!(matches!(b.engine.allocate(other, 8 * MIB, s), Err(Error::OutOfMemory(_))));
@@ -263,8 +254,7 @@ fn above_the_threshold_old_memory_goes_first() {
         .expandable_segments(false)
         .memory_limit_bytes(Some(100 * MIB))
         .garbage_collection_threshold(Some(0.5));
-    let b = tight(256, settings);
-    let [s] = b.streams();
+    let (b, [s]) = tight(256, settings).with_streams();
     let old = b.block(20, s);
     let young = b.block(22, s);
     b.engine.free(old.id).unwrap();
@@ -284,8 +274,7 @@ fn above_the_threshold_old_memory_goes_first() {
 fn fixed_segments_have_their_sizes() {
     let sizes = [(512, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB), (31 * MIB, 32 * MIB)];
     for (bytes, segment) in sizes {
-        let b = tight(512, Settings::default().expandable_segments(false));
-        let [s] = b.streams();
+        let (b, [s]) = tight(512, Settings::default().expandable_segments(false)).with_streams();
         b.engine.allocate(b.pool, bytes, s).unwrap();
         assert_eq!(b.reserved(), segment, "{bytes}");
         assert_eq!(b.engine.statistics().unwrap().all.segment.current, 1);
@@ -298,16 +287,14 @@ fn without_caching_every_block_is_an_allocation_of_its_own() {
         let rounding = Rounding::uniform(8).unwrap();
         let settings = Settings::default().caching(false).rounding(rounding);
         let device = SimConfig { total_bytes: 64 * MIB, support };
-        let b = bench_on(device, Config::default().settings(settings));
-        let [s] = b.streams();
+        let (b, [s]) = bench_on(device, Config::default().settings(settings)).with_streams();
         let first = b.engine.allocate(b.pool, 1000, s).unwrap();
         let second = b.engine.allocate(b.pool, 9 * MIB + 1, s).unwrap();
         assert_eq!(b.driver.calls(Call::Allocate), 2);
         assert_eq!(b.driver.used_bytes(), 1024 + 9 * MIB + 512, "no rounding in steps");
         let statistics = b.engine.statistics().unwrap().all;
         assert_eq!(statistics.reserved_bytes.current, b.driver.used_bytes());
-        b.launch(s);
-        b.engine.free(first.id).unwrap();
+        b.launch_and_free(s, first);
         assert!(b.driver.read_tags(first.address, 512).is_err(), "gone at once");
         assert_eq!(b.driver.calls(Call::Free), 1);
         b.engine.free(second.id).unwrap();
@@ -318,8 +305,7 @@ fn without_caching_every_block_is_an_allocation_of_its_own() {
 
 #[test]
 fn emptying_gives_back_what_is_complete_and_waits_for_nothing() {
-    let b = tight(64, Settings::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = tight(64, Settings::default()).with_streams();
     let live = b.block(4, s);
     let complete = b.use_once(4, s);
     let running = b.use_once(4, t);
@@ -401,9 +387,7 @@ fn a_block_outlives_its_stream() {
 /// The block was taken for one of a stream that is gone, and freed behind what the stream held at the refusal.
 #[test]
 fn a_stream_that_could_not_be_retired_goes_on_with_its_blocks() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = bench(Config::default()).capturing();
     b.launch(s);
     b.finish(s, capture);
     let block = b.block(4, s);
@@ -411,16 +395,14 @@ fn a_stream_that_could_not_be_retired_goes_on_with_its_blocks() {
     b.driver.fail_nth(Call::CaptureStatus, 2, ErrorKind::NotSupported);
     let refused = b.engine.retire_stream(s);
     assert!(matches!(refused, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{refused:?}");
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(s, block);
     assert_ne!(b.block(4, t).address, block.address, "the stream's work is still running");
 }
 
 #[test]
 fn the_per_thread_default_stream_is_refused() {
     const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let block = b.block(4, s);
     let refused = [
         b.engine.allocate(b.pool, 512, PER_THREAD).map(|_| ()),
@@ -444,11 +426,9 @@ fn the_per_thread_default_stream_is_refused() {
 /// As where another thread captured on the stream beside the record of the event.
 #[test]
 fn a_wait_for_the_device_covers_a_stream_that_is_gone_and_whose_event_was_captured() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let block = b.block(4, s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(s, block);
     b.engine.mark_stream(s).unwrap();
     b.engine.retire_stream(s).unwrap();
     b.driver.fail_nth(Call::QueryEvent, 0, ErrorKind::InvalidValue);
@@ -469,8 +449,7 @@ fn both_names_of_the_legacy_stream_are_one_stream() {
     let b = bench(Config::default());
     let [zero, one] = [0, 1].map(StreamHandle::from_bits);
     let block = b.block(4, zero);
-    b.launch(zero);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(zero, block);
     assert_eq!(b.block(4, one).address, block.address);
 }
 
@@ -478,8 +457,7 @@ fn both_names_of_the_legacy_stream_are_one_stream() {
 #[test]
 fn a_report_calls_no_range_fragments_that_is_not_split() {
     let settings = Settings::default().expandable_segments(false).max_split_bytes(Some(20 << 20));
-    let b = tight(80, settings);
-    let [s] = b.streams();
+    let (b, [s]) = tight(80, settings).with_streams();
     let whole = b.block(64, s);
     b.engine.free(whole.id).unwrap();
     b.engine.mark_stream(s).unwrap();
@@ -497,8 +475,7 @@ fn a_report_calls_no_range_fragments_that_is_not_split() {
 #[test]
 fn leaks_are_listed_with_their_origin() {
     let settings = Settings::default().stacks(true);
-    let b = bench(Config::default().settings(settings).report_leaks(false));
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default().settings(settings).report_leaks(false)).with_streams();
     let kept = b.block(4, s);
     let freed = b.block(4, s);
     b.engine.free(freed.id).unwrap();
@@ -563,9 +540,8 @@ fn others_go_on_while_the_device_is_waited_for() {
     b.driver.before("cuCtxSynchronize", move || {
         waits.send(()).unwrap();
         let has_freed = has_freed.lock().unwrap();
-        has_freed
-            .recv_timeout(std::time::Duration::from_secs(60))
-            .expect("it waits for the engine");
+        let freed = has_freed.recv_timeout(std::time::Duration::from_secs(60));
+        freed.expect("it waits for the engine");
     });
     std::thread::scope(|scope| {
         // Keeps its stream.
@@ -576,8 +552,7 @@ fn others_go_on_while_the_device_is_waited_for() {
             ready.send([first, second]).unwrap();
             is_waiting.recv().unwrap();
             b.block(64, t);
-            b.launch(t);
-            b.engine.free(second.id).unwrap();
+            b.launch_and_free(t, second);
             freed.send(()).unwrap();
             let _ = ended.recv();
         });
@@ -608,8 +583,7 @@ fn the_engines_end_gives_memory_back() {
 
 #[test]
 fn peaks_and_sums_begin_anew() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let blocks = [b.block(4, s), b.block(6, t)];
     b.engine.free(blocks[0].id).unwrap();
     let all = b.engine.statistics().unwrap().all;
@@ -648,8 +622,7 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
 #[test]
 fn what_another_thread_s_stream_used_is_free_without_that_thread() {
     for captures in [false, true] {
-        let b = bench(Config::default());
-        let [own, other] = b.streams();
+        let (b, [own, other]) = bench(Config::default()).with_streams();
         std::thread::scope(|scope| {
             let (to_other, parked) = std::sync::mpsc::channel::<()>();
             let (to_main, named) = std::sync::mpsc::channel();
@@ -674,8 +647,7 @@ fn what_another_thread_s_stream_used_is_free_without_that_thread() {
                 let block = b.block(64, own);
                 addresses.insert(block.address);
                 b.engine.record_stream(block.id, other).unwrap();
-                b.launch(other);
-                b.engine.free(block.id).unwrap();
+                b.launch_and_free(other, block);
                 b.driver.complete_all();
             }
             assert_eq!(addresses.len(), if captures { 8 } else { 1 });
@@ -690,8 +662,7 @@ fn what_another_thread_s_stream_used_is_free_without_that_thread() {
 #[test]
 fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
     for retired in [false, true] {
-        let b = bench(Config::default());
-        let [stream, other] = b.streams();
+        let (b, [stream, other]) = bench(Config::default()).with_streams();
         let own = [(); 3].map(|()| b.block(4, stream));
         let used = b.block(4, other);
         b.engine.record_stream(used.id, stream).unwrap();
@@ -715,8 +686,7 @@ fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
         b.driver.begin_capture(capturing, CaptureMode::Relaxed).unwrap();
         let capture = b.engine.begin_capture(graphs, capturing).unwrap();
         b.engine.allocate(graphs, MIB, capturing).unwrap();
-        let graph = b.driver.end_capture(capturing).unwrap();
-        b.engine.end_capture(capture, graph).unwrap();
+        b.end(capturing, capture);
         assert_eq!(b.engine.host().graph_count(b.pool).unwrap(), 0);
         assert!(b.engine.host().awaits_other_threads().unwrap());
         assert!(b.engine.wait_for_device().unwrap());
@@ -733,8 +703,7 @@ fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
 /// The stream's order was all that told of its work until it was given up.
 #[test]
 fn what_a_given_up_stream_had_freed_waits_for_the_device_where_its_context_is_gone() {
-    let b = bench(Config::default());
-    let [stream] = b.streams();
+    let (b, [stream]) = bench(Config::default()).with_streams();
     b.use_once(4, stream);
     b.driver.destroy_context_of(stream).unwrap();
     b.engine.retire_stream(stream).unwrap();

@@ -31,20 +31,11 @@ fn holds(b: &Bench, block: Block, tag: u64) -> bool {
     found.iter().all(|&found| found == tag)
 }
 
-/// Figures and snapshot agree with each other and with the device.
+/// Figures and snapshot agree, also on the blocks of the bench's only pool.
 fn judge(b: &Bench) {
-    let all = b.engine.statistics().unwrap().all;
-    assert_eq!(all.reserved_bytes.current, b.driver.used_bytes());
-    assert_eq!(
-        all.reserved_bytes.current + all.suspended_bytes.current,
-        all.active_bytes.current + all.inactive_split_bytes.current
-    );
-    let snapshot = b.engine.snapshot().unwrap();
-    regraph_trace::snapshot::validate(&snapshot).unwrap();
-    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
-    let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
-    assert_eq!(shown, all.reserved_bytes.current);
+    let snapshot = b.judge_figures();
     if !b.engine.host().is_suspended(b.pool).unwrap() {
+        let all = b.engine.statistics().unwrap().all;
         let blocks: usize = snapshot.segments.iter().map(|segment| segment.blocks.len()).sum();
         assert_eq!(blocks as u64, all.active.current + all.inactive_split.current);
     }
@@ -124,9 +115,7 @@ fn mappings_of_the_sweep() {
 #[test]
 fn a_capture_that_grows_maps_seldom() {
     for (count, most) in [(1, 1), (64, 10), (512, 26)] {
-        let b = bench(config(STEP));
-        let [s] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s], capture) = bench(config(STEP)).capturing();
         fill(&b, s, &vec![2 * MIB; count]).unwrap();
         let [mapped, whole] = [Call::SetAccess, Call::Create].map(|call| b.driver.calls(call));
         assert!(mapped <= most && mapped == whole, "{count}: {mapped}");
@@ -186,8 +175,7 @@ fn work_outside_beside_another_thread_s_capture_keeps_what_it_wrote() {
 }
 
 fn work_outside_beside_another_thread_s_capture(blocks: usize) {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(config(STEP)).with_streams();
     let (send, receive) = std::sync::mpsc::channel();
     let (done, ended) = std::sync::mpsc::channel();
     let eager = std::thread::scope(|scope| {
@@ -217,8 +205,7 @@ fn work_outside_beside_another_thread_s_capture(blocks: usize) {
 /// exchanged at the end of another.
 #[test]
 fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(config(STEP)).with_streams();
     let first = b.begin(s);
     fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
     b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
@@ -236,9 +223,7 @@ fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
 /// The graph of a capture whose end is told late may have run.
 #[test]
 fn a_capture_that_ends_unseen_keeps_what_is_behind_its_blocks() {
-    let b = bench(config(STEP));
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = bench(config(STEP)).capturing();
     let block = fill(&b, s, &[2 * MIB; 8]).unwrap()[7];
     let behind = b.driver.behind(block.address, block.bytes);
     b.driver.end_capture(s).unwrap();
@@ -249,8 +234,8 @@ fn a_capture_that_ends_unseen_keeps_what_is_behind_its_blocks() {
 
 #[test]
 fn another_thread_s_capture_is_not_pulled_from_under_it() {
-    let b = bench_on(SimConfig { total_bytes: 40 * MIB, ..SimConfig::default() }, config(STEP));
-    let [s, t] = b.streams();
+    let device = SimConfig { total_bytes: 40 * MIB, ..SimConfig::default() };
+    let (b, [s, t]) = bench_on(device, config(STEP)).with_streams();
     let (send, receive) = std::sync::mpsc::channel();
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -281,8 +266,7 @@ fn another_thread_s_capture_is_not_pulled_from_under_it() {
 /// perhaps another, and then resumes the pool while calls fail. Whether there was an n-th call, and
 /// whether the pool was short of a part.
 fn end_failing_beside_others(n: u64, second: Option<u64>, kind: &ErrorKind) -> (bool, bool) {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(config(STEP)).with_streams();
     let own = b.engine.allocate(b.pool, 4 * MIB, t).unwrap();
     write(&b, t, own, 91);
     let first = b.begin(s);
@@ -366,8 +350,7 @@ fn what_lives_in_a_pool_outlasts_failed_exchanges() {
 
 #[test]
 fn a_pool_that_lost_memory_refuses_its_captures() {
-    let b = bench(config(STEP));
-    let [s, t, u] = b.streams();
+    let (b, [s, t, u]) = bench(config(STEP)).with_streams();
     // Freed, and in use until work completes that goes on all the while: its free is told once.
     let waiting = b.engine.allocate(b.pool, 2 * MIB, u).unwrap();
     b.engine.record_stream(waiting.id, t).unwrap();
@@ -492,8 +475,7 @@ fn captures_in_pools(step: u64, captures: &[Vec<u64>]) -> (Vec<Held>, Vec<[u64; 
         let before = kinds.map(|kind| b.driver.calls(kind));
         let capture = b.begin(stream);
         let blocks = fill(&b, stream, sizes).unwrap();
-        let graph = b.driver.end_capture(stream).unwrap();
-        b.engine.end_capture(capture, graph).unwrap();
+        b.end(stream, capture);
         judge(&b);
         let first = blocks.iter().map(|block| block.address).min().unwrap();
         let places = blocks.iter().map(|block| block.address - first).collect();

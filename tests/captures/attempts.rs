@@ -14,19 +14,15 @@ use regraph_tagged::{Program, Work};
 
 /// A launch that starts early behind the reuse of a block, and a pair of blocks that it does not touch.
 fn work(b: &Bench, s: StreamHandle) -> [Block; 4] {
-    let first = b.allocate(s);
-    b.launch(s);
-    b.engine.free(first.id).unwrap();
+    let first = b.temporary(s);
     let second = b.allocate(s);
     b.launch_early(s);
     b.engine.free(second.id).unwrap();
     b.launch(s);
     let third = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(third.id).unwrap();
+    b.launch_and_free(s, third);
     let fourth = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(fourth.id).unwrap();
+    b.launch_and_free(s, fourth);
     [first, second, third, fourth]
 }
 
@@ -45,14 +41,11 @@ fn capture(
 
 #[test]
 fn what_lags_says_so() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let id = b.begin(s);
     b.engine.set_attempt(id, Attempt::Last).unwrap();
     b.driver.wait(t, s).unwrap();
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    let block = b.temporary(s);
     let why = |stream| {
         let ranges = b.engine.explain(b.pool, stream).unwrap();
         let range = ranges.into_iter().find(|it| it.address == block.address).unwrap();
@@ -72,8 +65,7 @@ fn what_lags_says_so() {
 #[test]
 fn early_launches_are_found_without_the_graph() {
     for (attempt, sound) in [(Attempt::First, false), (Attempt::Last, true)] {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
+        let (b, [s, t]) = bench(Config::default()).with_streams();
         let id = b.begin(s);
         b.engine.set_attempt(id, attempt).unwrap();
         let blocks = work(&b, s);
@@ -96,8 +88,7 @@ fn early_launches_are_found_without_the_graph() {
 
 #[test]
 fn attempts_follow_each_other_for_one_error_only() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let refused = || capture(&b, s, Some(Attempt::First)).1.unwrap_err();
     assert_eq!(Attempt::First.after(refused()).unwrap(), Attempt::Again);
     assert_eq!(Attempt::Again.after(refused()).unwrap(), Attempt::Last);

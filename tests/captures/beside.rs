@@ -9,9 +9,7 @@ use regraph::plan::Options;
 /// capture is sound all the same, and its graph keeps the memory.
 #[test]
 fn another_capture_s_ruin_is_not_the_block_s() {
-    let b = bench(Config::default());
-    let [s, t, u] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t, u], capture) = bench(Config::default()).capturing();
     let block = b.allocate(s);
     b.launch(s);
     b.engine.record_stream(block.id, t).unwrap();
@@ -29,14 +27,12 @@ fn another_capture_s_ruin_is_not_the_block_s() {
 /// anything is looked at. The second graph has nothing to do with the first pool.
 #[test]
 fn a_capture_that_begins_after_a_free_does_not_use_the_block() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let other = b.engine.create_pool(PoolConfig::default());
     let block = b.allocate(s);
     b.launch(s);
     let capture = b.begin(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(s, block);
     let first = b.engine.end_capture(capture, b.graph(s)).unwrap().graph;
     b.driver.end_capture(s).unwrap();
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
@@ -62,8 +58,7 @@ fn addresses_of_a_capture_that_is_gone_are_not_those_of_one_beside_it() {
         b.engine.begin_capture(pool, stream).unwrap()
     });
     let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    b.launch_and_free(s, block);
     b.engine.abandon_capture(younger).unwrap();
     b.driver.end_capture(s).unwrap();
     let block = b.engine.allocate(pool, 4 * MIB, t).unwrap();

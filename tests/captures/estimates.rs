@@ -30,9 +30,7 @@ struct Host {
 }
 
 fn settings(plan: PlanChoice) -> Settings {
-    let mut settings = Settings::default();
-    settings.plan = plan;
-    settings
+    Settings::default().plan(plan)
 }
 
 fn host(plan: PlanChoice) -> Host {

@@ -13,9 +13,7 @@ fn elsewhere<R: Send>(run: impl FnOnce() -> R + Send) -> R {
 
 #[test]
 fn who_asks_for_memory_in_a_capture_may_look_at_all_its_streams() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = bench(Config::default()).capturing();
     b.driver.wait(t, s).unwrap();
     let (of_s, of_t) = (b.allocate(s), b.allocate(t));
     b.launch(s);
@@ -23,8 +21,7 @@ fn who_asks_for_memory_in_a_capture_may_look_at_all_its_streams() {
     b.driver.wait(s, t).unwrap();
     elsewhere(|| {
         let mine = b.allocate(s);
-        b.launch(s);
-        b.engine.free(of_t.id).unwrap();
+        b.launch_and_free(s, of_t);
         b.engine.free(of_s.id).unwrap();
         // Both are proven at once: nothing of the capture is another thread's any more.
         let again = [b.allocate(s).address, b.allocate(s).address];
@@ -38,9 +35,7 @@ fn who_asks_for_memory_in_a_capture_may_look_at_all_its_streams() {
 #[test]
 fn a_capture_that_is_ruined_lets_go_of_what_another_thread_freed() {
     for way in 0..3 {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s, t], capture) = bench(Config::default()).capturing();
         let block = b.allocate(s);
         b.launch(s);
         let graph = b.graph(s);
@@ -62,9 +57,7 @@ fn a_capture_that_is_ruined_lets_go_of_what_another_thread_freed() {
 
 #[test]
 fn what_another_thread_freed_of_a_graph_is_no_work_s_outside() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = bench(Config::default()).capturing();
     let block = b.allocate(s);
     b.launch(s);
     elsewhere(|| b.engine.free(block.id).unwrap());
@@ -79,7 +72,7 @@ fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce()
     let (told, begun) = channel();
     let (over, ended) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let other = scope.spawn(move || {
             b.engine.host().may_capture(stream).unwrap();
             b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
             told.send(()).unwrap();
@@ -88,6 +81,8 @@ fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce()
         begun.recv().unwrap();
         let done = run();
         over.send(()).unwrap();
+        // The scope's own end does not wait for what the thread drops last.
+        other.join().unwrap();
         done
     })
 }
@@ -95,8 +90,7 @@ fn while_another_captures<R>(b: &Bench, stream: StreamHandle, run: impl FnOnce()
 /// It was in a capture that came to nothing, and in none that was not told of, when the block was freed.
 #[test]
 fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let block = b.allocate(s);
     let capture = b.begin(t);
     b.engine.record_stream(block.id, t).unwrap();
@@ -115,8 +109,7 @@ fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
 /// Another thread captures it when it is freed, and a capture is known that it may be in: the next look tells.
 #[test]
 fn what_another_thread_captured_beside_a_known_capture_is_a_graph_s() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let block = b.allocate(s);
     let capture = while_another_captures(&b, s, || {
         let capture = b.begin(t);

@@ -11,15 +11,12 @@ use regraph_tagged::Program;
 #[test]
 fn launch_order_proves_nothing_under_any_policy() {
     for &policy in Programmatic::ALL {
-        let b = bench(Config::default().programmatic(policy));
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s, t], capture) = bench(Config::default().programmatic(policy)).capturing();
         b.launch(s);
         b.driver.wait(t, s).unwrap();
         let (block, before) = (b.allocate(s), b.allocate(t));
         b.launch(s);
-        b.launch(t);
-        b.engine.free(block.id).unwrap();
+        b.launch_and_free(t, block);
         let event = b.driver.record_programmatic(s, EdgeData::LAUNCH_ORDER).unwrap();
         b.driver.wait_event(t, event).unwrap();
         assert_ne!(b.allocate(t).address, block.address, "{policy}");
@@ -37,15 +34,11 @@ fn launch_order_proves_nothing_under_any_policy() {
 
 #[test]
 fn an_added_edge_harms_nothing() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = bench(Config::default()).capturing();
     b.launch(s);
     b.driver.wait(t, s).unwrap();
     b.launch(t);
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
+    let block = b.temporary(s);
     let (from, to) = (b.driver.terminals(t).unwrap()[0], b.driver.terminals(s).unwrap()[0].node);
     b.driver.add_dependency(b.graph(s), from, to).unwrap();
     assert_eq!(b.allocate(s).address, block.address);
@@ -57,9 +50,7 @@ fn an_added_edge_harms_nothing() {
 #[test]
 fn a_device_without_memory_leaves_the_capture_as_it_was() {
     let device = SimConfig { total_bytes: 16 * MIB, ..SimConfig::default() };
-    let b = crate::common::bench_on(device, Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = crate::common::bench_on(device, Config::default()).capturing();
     let block = b.engine.allocate(b.pool, 12 * MIB, s).unwrap();
     b.launch(s);
     let before = b.engine.pool_statistics(b.pool).unwrap();
@@ -81,16 +72,14 @@ fn a_full_pool_is_searched_to_the_end() {
     let b = bench(Config::default());
     let limited = PoolConfig::default().max_bytes(6 * MIB);
     let b = crate::common::Bench { pool: b.engine.create_pool(limited), ..b };
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = b.capturing();
     b.launch(s);
     b.driver.wait(t, s).unwrap();
     let on = |stream| b.engine.allocate(b.pool, BYTES, stream);
     let theirs: Vec<_> = (0..1_100).map(|_| on(t).unwrap()).collect();
     for block in &theirs {
         // Markers of its own, so that no two are one range.
-        b.launch(t);
-        b.engine.free(block.id).unwrap();
+        b.launch_and_free(t, *block);
     }
     let mine: Vec<_> = std::iter::from_fn(|| on(s).ok()).collect();
     assert!(mine.len() > 100, "{}", mine.len());
@@ -124,8 +113,7 @@ fn captures_of_several_threads_share_an_engine() {
                         b.launch(s);
                         b.driver.wait(t, s).unwrap();
                         b.engine.record_stream(block.id, t).unwrap();
-                        b.launch(t);
-                        b.engine.free(block.id).unwrap();
+                        b.launch_and_free(t, block);
                         b.driver.wait(s, t).unwrap();
                     }
                     if round % 4 == 3 {
@@ -147,8 +135,7 @@ fn captures_of_several_threads_share_an_engine() {
 
 #[test]
 fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let other = b.engine.create_pool(PoolConfig::default());
     let capture = b.begin(s);
     b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
@@ -170,8 +157,7 @@ fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
 
 #[test]
 fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held() {
-    let b = bench(Config::default());
-    let [s, t, outside] = b.streams();
+    let (b, [s, t, outside]) = bench(Config::default()).with_streams();
     let other = b.engine.create_pool(PoolConfig::default());
     let capture = b.begin(s);
     b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
@@ -203,15 +189,13 @@ fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held
 /// A place of a layout is free for a stream only if all that lay there is done with.
 #[test]
 fn a_place_of_a_layout_is_asked_about_to_its_end() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let program = |joined: bool| {
         b.launch(s);
         b.driver.wait(t, s).unwrap();
         let (first, second) = (b.allocate(s), b.allocate(t));
         b.launch(s);
-        b.launch(t);
-        b.engine.free(first.id).unwrap();
+        b.launch_and_free(t, first);
         b.engine.free(second.id).unwrap();
         if joined {
             b.driver.wait(s, t).unwrap();

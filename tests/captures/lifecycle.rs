@@ -11,9 +11,7 @@ use regraph_trace::Sources;
 /// Found by review: a ruined capture was accepted, on a graph that may be gone.
 #[test]
 fn a_ruined_capture_cannot_be_ended_well() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = bench(Config::default()).capturing();
     b.launch(s);
     let graph = b.graph(s);
     b.driver.invalidate(s).unwrap();
@@ -24,8 +22,7 @@ fn a_ruined_capture_cannot_be_ended_well() {
 
 #[test]
 fn a_ruined_capture_that_the_library_ends_is_over() {
-    let b = owned::Bench::new(&simulated());
-    let [s] = b.streams();
+    let (b, [s]) = owned::Bench::new(&simulated()).with_streams();
     let ended = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, |capture| {
         capture.allocate(MIB, s)?;
         Ok::<_, Error>(b.driver.invalidate(s)?)
@@ -92,8 +89,7 @@ fn a_live_capture_becomes_a_trace() {
 /// are not among them.
 #[test]
 fn a_traces_blocks_have_the_frames_that_the_host_gave() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let frame = |function: &str, line| HostFrame {
         filename: "model.py".to_owned(),
         line,
@@ -107,8 +103,7 @@ fn a_traces_blocks_have_the_frames_that_the_host_gave() {
                 Some((function, line)) => with_frames(vec![frame(function, line)], ask),
                 None => ask(),
             };
-            b.launch(s);
-            b.engine.free(block.id).unwrap();
+            b.launch_and_free(s, block);
         }
         let trace = regraph_trace::from_capture(&b.engine, capture, s).unwrap();
         b.finish(s, capture);
@@ -126,8 +121,7 @@ fn a_traces_blocks_have_the_frames_that_the_host_gave() {
 /// none does; what serves a capture is forgotten with it.
 #[test]
 fn a_request_by_its_capture_goes_to_the_pool_that_serves_it() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(Config::default()).with_streams();
     let eager = b.engine.create_pool(PoolConfig::default());
     let live = |pool| b.engine.pool_statistics(pool).unwrap().blocks;
     let ask = |stream| {

@@ -26,13 +26,10 @@ impl Bench {
 /// A capture in which one block takes another's place, by an edge that the host removes where it is to be refused.
 fn reuse(b: &Bench, stream: StreamHandle, sound: bool) -> CaptureId {
     let capture = b.begin(stream);
-    let block = b.allocate(stream);
-    b.launch(stream);
-    b.engine.free(block.id).unwrap();
+    let block = b.temporary(stream);
     let next = b.allocate(stream);
     assert_eq!(next.address, block.address);
-    b.launch(stream);
-    b.engine.free(next.id).unwrap();
+    b.launch_and_free(stream, next);
     if !sound {
         remove_last_edge(&b.driver, stream);
     }
@@ -85,8 +82,7 @@ fn the_verdict_is_that_of_one_step() {
 /// The graph that has no verdict may be launched by a host that errs: its memory stays.
 #[test]
 fn a_pool_waits_for_the_verdict() {
-    let b = bench(aside());
-    let [s] = b.streams();
+    let (b, [s]) = bench(aside()).with_streams();
     let capture = reuse(&b, s, true);
     b.close(s, capture).unwrap();
     let refused = b.engine.destroy_pool(b.pool);
@@ -104,8 +100,7 @@ fn a_pool_waits_for_the_verdict() {
 #[test]
 fn some_captures_are_judged_at_once() {
     for config in [aside().judge_aside(256), aside().find_late_uses(true)] {
-        let b = bench(config);
-        let [s] = b.streams();
+        let (b, [s]) = bench(config).with_streams();
         let capture = reuse(&b, s, false);
         let refused = b.engine.close_capture(capture, b.graph(s));
         assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
@@ -114,8 +109,7 @@ fn some_captures_are_judged_at_once() {
         b.close(s, capture).unwrap();
         assert!(b.engine.verdict(capture).unwrap().verified);
     }
-    let b = bench(aside().check(false).programmatic(Programmatic::Deny));
-    let [s] = b.streams();
+    let (b, [s]) = bench(aside().check(false).programmatic(Programmatic::Deny)).with_streams();
     let capture = reuse(&b, s, true);
     b.close(s, capture).unwrap();
     assert!(!b.engine.verdict(capture).unwrap().verified);

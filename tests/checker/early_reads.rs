@@ -81,9 +81,7 @@ fn free(b: &Bench, blocks: &[Block]) {
 
 #[test]
 fn a_copy_from_what_nothing_wrote_is_found() {
-    let b = searching();
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = searching().capturing();
     let [from, to] = [b.allocate(s), b.allocate(s)];
     let copy = b.copy(s, from.address + 1024, to.address);
     // What it wrote may be read, and what it read is read again.
@@ -112,9 +110,7 @@ fn a_copy_from_what_nothing_wrote_is_found() {
 /// What is filled, copied to, or among a kernel's parameters before may have been written.
 #[test]
 fn what_may_have_been_written_before_is_not_told() {
-    let b = searching();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = searching().capturing();
     let blocks = [b.allocate(s), b.allocate(s), b.allocate(s)];
     b.fill(s, blocks[0].address + 512);
     b.copy(s, HOST, blocks[1].address);
@@ -134,9 +130,7 @@ fn what_may_have_been_written_before_is_not_told() {
 /// A writer that no edge puts before the read does not count, nor one that comes after it.
 #[test]
 fn a_writer_counts_only_before_the_read() {
-    let b = searching();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = searching().capturing();
     b.launch(s);
     let block = b.allocate(s);
     b.driver.wait(t, s).unwrap();
@@ -161,9 +155,7 @@ fn a_writer_counts_only_before_the_read() {
 /// The first kernels with an address in a block are guesses, all that are without order.
 #[test]
 fn kernels_are_guesses() {
-    let b = searching();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = searching().capturing();
     b.launch(s);
     let block = b.allocate(s);
     b.driver.wait(t, s).unwrap();
@@ -186,8 +178,7 @@ fn kernels_are_guesses() {
 /// What something outside the graph has used comes before bare guesses, and what is known before both.
 #[test]
 fn blocks_that_something_else_may_have_filled_come_first() {
-    let b = searching();
-    let [s, eager] = b.streams();
+    let (b, [s, eager]) = searching().with_streams();
     let input = b.allocate(s);
     b.fill(s, input.address);
     b.engine.host().expect_capture(s).unwrap();
@@ -221,9 +212,7 @@ fn blocks_that_something_else_may_have_filled_come_first() {
 #[test]
 fn the_end_of_a_block_is_no_read_of_the_next_one_and_may_be_a_write() {
     for both in [false, true] {
-        let b = searching();
-        let [s] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s], capture) = searching().capturing();
         let [low, high] = [b.allocate(s), b.allocate(s)];
         assert_eq!(high.address, low.address + 4 * MIB);
         b.fill(s, low.address);
@@ -240,8 +229,7 @@ fn the_end_of_a_block_is_no_read_of_the_next_one_and_may_be_a_write() {
 /// Weights and other blocks from elsewhere are read as a rule; a number may be no address.
 #[test]
 fn nothing_is_told_of_other_memory() {
-    let b = searching();
-    let [s] = b.streams();
+    let (b, [s]) = searching().with_streams();
     let weights = b.allocate(s);
     b.fill(s, weights.address);
     b.driver.complete_all();
@@ -256,9 +244,7 @@ fn nothing_is_told_of_other_memory() {
 /// the node was captured.
 #[test]
 fn many_findings_and_edited_edges() {
-    let b = searching();
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = searching().capturing();
     let blocks: Vec<Block> = (0..120).map(|_| b.allocate(s)).collect();
     for block in &blocks {
         b.kernel(s, &[block.address]);
@@ -286,9 +272,7 @@ fn many_findings_and_edited_edges() {
 
 #[test]
 fn it_is_asked_for_by_a_setting_and_by_a_call() {
-    let b = bench(Config::default().find_late_uses(false));
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = bench(Config::default().find_late_uses(false)).capturing();
     let block = b.allocate(s);
     let copy = b.copy(s, block.address, HOST);
     free(&b, &[block]);

@@ -44,9 +44,7 @@ fn name(node: NodeHandle, block: Block) -> (NodeHandle, BlockNumber) {
 
 #[test]
 fn a_use_behind_the_last_use_is_found() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = finding().capturing();
     let block = b.allocate(s);
     b.touch(s, &[block.address]);
     b.driver.wait(t, s).unwrap();
@@ -75,9 +73,7 @@ fn a_use_behind_the_last_use_is_found() {
 
 #[test]
 fn the_right_one_of_many_blocks_at_an_address_is_named() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = finding().capturing();
     b.launch(s);
     let mut late = Vec::new();
     for step in 0..60 {
@@ -97,9 +93,7 @@ fn the_right_one_of_many_blocks_at_an_address_is_named() {
 
 #[test]
 fn a_user_of_a_younger_block_is_believed_to_be_one() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = finding().capturing();
     let block = b.allocate(s);
     b.touch(s, &[block.address]);
     b.driver.wait(t, s).unwrap();
@@ -119,8 +113,7 @@ fn a_user_of_a_younger_block_is_believed_to_be_one() {
 
 #[test]
 fn addresses_from_elsewhere_have_no_block() {
-    let b = finding();
-    let [s, other] = b.streams();
+    let (b, [s, other]) = finding().with_streams();
     let outside = b.allocate(other);
     let capture = b.begin(s);
     let block = b.allocate(s);
@@ -133,9 +126,7 @@ fn addresses_from_elsewhere_have_no_block() {
 #[test]
 fn a_late_use_is_refused_where_that_is_wanted() {
     let program = |config: Config| {
-        let b = bench(config);
-        let [s] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s], capture) = bench(config).capturing();
         let block = b.allocate(s);
         b.engine.free(block.id).unwrap();
         b.touch(s, &[block.address]);
@@ -160,9 +151,7 @@ fn a_late_use_is_refused_where_that_is_wanted() {
 
 #[test]
 fn there_is_a_most_that_is_told() {
-    let b = finding();
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = finding().capturing();
     let block = b.allocate(s);
     b.engine.free(block.id).unwrap();
     for _ in 0..300 {
@@ -209,8 +198,7 @@ fn random(
     flawed: u8,
 ) -> (Vec<(NodeHandle, BlockNumber)>, Vec<(NodeHandle, BlockNumber)>, Vec<(NodeHandle, BlockNumber)>)
 {
-    let b = finding();
-    let streams: [StreamHandle; 4] = b.streams();
+    let (b, streams) = finding().with_streams::<4>();
     let capture = b.begin(streams[0]);
     b.launch(streams[0]);
     for &stream in &streams[1..] {

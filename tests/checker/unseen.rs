@@ -19,9 +19,7 @@ fn is_refused(ended: Result<CaptureReport, Error>, is: impl Fn(&Violation) -> bo
 #[test]
 fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
     for forked in [false, true] {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
+        let (b, [s, t], capture) = bench(Config::default()).capturing();
         if !forked {
             b.driver.wait(t, s).unwrap();
             b.engine.free(b.allocate(t).id).unwrap();
@@ -37,8 +35,7 @@ fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
         b.engine.free(first.id).unwrap();
         let second = b.allocate(s);
         assert_eq!(second.address, first.address);
-        b.launch(s);
-        b.engine.free(second.id).unwrap();
+        b.launch_and_free(s, second);
         b.driver.wait(s, t).unwrap();
         let ended = b.try_finish(s, capture);
         let is = |it: &Violation| matches!(it, Violation::Unattributed { .. });
@@ -49,30 +46,23 @@ fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
 /// The graph is given when the driver has ended the capture: launches behind the last looks are the streams' own.
 #[test]
 fn late_ends_leave_last_launches_to_their_streams() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s, t], capture) = bench(Config::default()).capturing();
     b.driver.wait(t, s).unwrap();
     b.engine.observe(t).unwrap();
     for _ in 0..2 {
-        let block = b.allocate(s);
-        b.launch(s);
-        b.engine.free(block.id).unwrap();
+        b.temporary(s);
     }
     b.launch(s);
     b.launch(t);
     b.driver.wait(s, t).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    assert_eq!(b.engine.end_capture(capture, graph).unwrap().blocks, 2);
+    assert_eq!(b.end(s, capture).blocks, 2);
 }
 
 /// A capture whose block has users, and a second one into its graph, behind all nodes of it or beside them.
 fn continued(b: &Bench, behind: bool, same_pool: bool) -> Result<CaptureReport, Error> {
     let [s, t] = b.streams();
     let capture = b.begin(s);
-    let first = b.allocate(s);
-    b.launch(s);
-    b.engine.free(first.id).unwrap();
+    let first = b.temporary(s);
     let (graph, last) = (b.graph(s), b.driver.terminals(s).unwrap());
     b.finish(s, capture);
     b.driver.begin_capture_to_graph(t, graph, CaptureMode::Relaxed).unwrap();
@@ -83,8 +73,7 @@ fn continued(b: &Bench, behind: bool, same_pool: bool) -> Result<CaptureReport, 
     let capture = b.engine.begin_capture(pool, t).unwrap();
     let second = b.engine.allocate(pool, first.bytes, t).unwrap();
     assert_eq!(second.address == first.address, same_pool);
-    b.launch(t);
-    b.engine.free(second.id).unwrap();
+    b.launch_and_free(t, second);
     b.try_finish(t, capture)
 }
 

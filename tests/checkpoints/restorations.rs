@@ -8,8 +8,7 @@ use regraph::engine::{Config, PoolConfig};
 
 #[test]
 fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
-    let b = bench(Config::default().find_late_uses(false));
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default().find_late_uses(false)).with_streams();
     let graph_with_output = || {
         let capture = b.begin(s);
         let output = b.allocate(s);
@@ -31,8 +30,7 @@ fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
 /// It is unknown there whose graph may have the block by now.
 #[test]
 fn a_block_s_stream_that_captures_on_another_thread_stands_in_the_way() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
     b.allocate(s);
     let other = b.engine.create_pool(PoolConfig::default());

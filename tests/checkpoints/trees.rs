@@ -31,8 +31,7 @@ struct Node {
 
 impl Trees {
     fn new(config: Config) -> Self {
-        let host = host_with(config.check(true).find_late_uses(false));
-        let stream = host.stream();
+        let (host, [stream]) = host_with(config.check(true).find_late_uses(false)).with_streams();
         let trees = Self { host, stream };
         // An empty graph keeps the pool.
         trees.captured(|| {});

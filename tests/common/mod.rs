@@ -13,6 +13,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::snapshot::Snapshot;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -98,6 +99,18 @@ impl Bench {
         std::array::from_fn(|_| self.driver.create_stream().unwrap())
     }
 
+    pub fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = self.streams();
+        (self, streams)
+    }
+
+    /// With streams, the first of which captures.
+    pub fn capturing<const N: usize>(self) -> (Self, [StreamHandle; N], CaptureId) {
+        let (bench, streams) = self.with_streams();
+        let capture = bench.begin(streams[0]);
+        (bench, streams, capture)
+    }
+
     pub fn begin(&self, stream: StreamHandle) -> CaptureId {
         self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
         self.engine.begin_capture(self.pool, stream).unwrap()
@@ -123,11 +136,21 @@ impl Bench {
         self.driver.launch(stream, Work::default(), true).unwrap();
     }
 
+    pub fn launch_and_free(&self, stream: StreamHandle, block: Block) {
+        self.launch(stream);
+        self.engine.free(block.id).unwrap();
+    }
+
+    /// A block of 4 MiB that is freed behind a kernel.
+    pub fn temporary(&self, stream: StreamHandle) -> Block {
+        let block = self.allocate(stream);
+        self.launch_and_free(stream, block);
+        block
+    }
+
     /// A block takes another's place, behind an edge that is removed then.
     pub fn reuse_without_edge(&self, stream: StreamHandle) {
-        let first = self.allocate(stream);
-        self.launch(stream);
-        self.engine.free(first.id).unwrap();
+        let first = self.temporary(stream);
         let second = self.allocate(stream);
         assert_eq!(first.address, second.address);
         self.launch(stream);
@@ -149,7 +172,33 @@ impl Bench {
         self.try_finish(stream, capture).unwrap()
     }
 
+    /// Ends a capture for the driver first.
+    pub fn end(&self, stream: StreamHandle, capture: CaptureId) -> CaptureReport {
+        let graph = self.driver.end_capture(stream).unwrap();
+        self.engine.end_capture(capture, graph).unwrap()
+    }
+
     pub fn reserved(&self) -> u64 {
         self.engine.pool_statistics(self.pool).unwrap().reserved
+    }
+
+    /// Figures and snapshot agree with each other and with the device.
+    pub fn judge_figures(&self) -> Snapshot {
+        let all = self.engine.statistics().unwrap().all;
+        assert_eq!(all.reserved_bytes.current, self.driver.used_bytes());
+        assert_eq!(
+            all.reserved_bytes.current + all.suspended_bytes.current,
+            all.active_bytes.current + all.inactive_split_bytes.current
+        );
+        for figure in [all.reserved_bytes, all.suspended_bytes, all.segment] {
+            assert!(figure.peak >= figure.current);
+            assert_eq!(figure.allocated - figure.freed, figure.current);
+        }
+        let snapshot = self.engine.snapshot().unwrap();
+        regraph_trace::snapshot::validate(&snapshot).unwrap();
+        regraph_trace::snapshot::validate_history(&snapshot).unwrap();
+        let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
+        assert_eq!(shown, all.reserved_bytes.current);
+        snapshot
     }
 }

@@ -36,6 +36,11 @@ impl<P: Device> Bench<P> {
         std::array::from_fn(|_| self.driver.create_stream().unwrap())
     }
 
+    pub fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = self.streams();
+        (self, streams)
+    }
+
     pub fn reserved(&self) -> u64 {
         self.engine.statistics().unwrap().all.reserved_bytes.current
     }
@@ -71,6 +76,12 @@ impl<P: Device> Bench<P> {
         drop(pool);
         engine.empty_cache().unwrap();
         assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
+    }
+
+    /// Drops what still uses memory, and ends everything.
+    pub fn close_after<T>(self, last: T) {
+        drop(last);
+        self.close();
     }
 }
 

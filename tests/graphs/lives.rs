@@ -6,7 +6,7 @@ use crate::device::launch;
 use crate::owned::{range, MIB};
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{self, Config, Engine, PoolConfig};
+use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{
     Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal, StreamRefusal, Unknown,
 };
@@ -20,6 +20,18 @@ type Driven = Arc<SimDriver>;
 fn bench() -> (Driven, Arc<Engine<Driven>>) {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     (driver.clone(), Arc::new(Engine::new(driver, Config::default())))
+}
+
+/// A bench whose work runs in an order of its own, with two streams.
+fn scheduled(seed: u64) -> (Driven, Arc<Engine<Driven>>, [StreamHandle; 2]) {
+    let (driver, engine) = bench();
+    driver.set_schedule_seed(seed);
+    let streams = two_streams(&driver);
+    (driver, engine, streams)
+}
+
+fn two_streams(driver: &SimDriver) -> [StreamHandle; 2] {
+    [(); 2].map(|()| driver.create_stream().unwrap())
 }
 
 fn new_pool(engine: &Arc<Engine<Driven>>) -> Pool<Driven> {
@@ -66,10 +78,8 @@ fn graph(
 #[test]
 fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
     for seed in 0..SEEDS {
-        let (driver, engine) = bench();
-        driver.set_schedule_seed(seed);
+        let (driver, engine, [s, t]) = scheduled(seed);
         let (pool, other) = (new_pool(&engine), new_pool(&engine));
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         // Without having joined it.
         let body = |_: &Capture<Driven>| {
             let memory = other.allocate(2 * MIB, s)?;
@@ -103,7 +113,7 @@ fn a_stream_made_again_comes_after_launches_on_the_one_before() {
     let (driver, engine) = bench();
     driver.give_streams_again();
     let pool = new_pool(&engine);
-    let [captures, gone] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let [captures, gone] = two_streams(&driver);
     let capture = |tag| {
         let body = |capture: &Capture<Driven>| {
             let memory = capture.allocate(2 * MIB, captures)?;
@@ -175,10 +185,8 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
 #[test]
 fn a_launch_that_panicked_comes_before_the_next() {
     for seed in 0..SEEDS {
-        let (driver, engine) = bench();
-        driver.set_schedule_seed(seed);
+        let (driver, engine, [s, t]) = scheduled(seed);
         let pool = new_pool(&engine);
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
         let capture = engine.begin_capture(pool.id(), s).unwrap();
         let block = engine.allocate(pool.id(), 2 * MIB, s).unwrap();
@@ -237,10 +245,7 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
         drop(pools);
         for id in ids {
             let gone = engine.pool_statistics(id);
-            assert!(
-                matches!(gone, Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. })),
-                "{gone:?}"
-            );
+            assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })), "{gone:?}");
         }
         assert_eq!(reserved(&engine), 0);
     }
@@ -249,7 +254,7 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
 #[test]
 fn a_pool_that_goes_while_work_runs_goes_later() {
     let (driver, engine) = bench();
-    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let [s, t] = two_streams(&driver);
     let pool = new_pool(&engine);
     let id = pool.id();
     let memory = pool.allocate(2 * MIB, s).unwrap();
@@ -260,10 +265,7 @@ fn a_pool_that_goes_while_work_runs_goes_later() {
     driver.synchronize().unwrap();
     let next = new_pool(&engine);
     let gone = engine.pool_statistics(id);
-    assert!(
-        matches!(gone, Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. })),
-        "{gone:?}"
-    );
+    assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })), "{gone:?}");
     assert_eq!(reserved(&engine), 0);
     drop(next);
 }
@@ -286,10 +288,8 @@ impl Drop for Writer {
 #[test]
 fn what_moved_into_the_parts_of_a_callable_outlives_its_launches() {
     for seed in 0..SEEDS {
-        let (driver, engine) = bench();
-        driver.set_schedule_seed(seed);
+        let (driver, engine, [s, t]) = scheduled(seed);
         let (pool, eager) = (new_pool(&engine), new_pool(&engine));
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         let weights = eager.allocate(2 * MIB, s).unwrap();
         write(&driver, s, &[range(&weights, 7)]);
         driver.synchronize().unwrap();
@@ -313,10 +313,8 @@ fn what_moved_into_the_parts_of_a_callable_outlives_its_launches() {
 fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
     let mut panics = false;
     for seed in 0..SEEDS {
-        let (driver, engine) = bench();
-        driver.set_schedule_seed(seed);
+        let (driver, engine, [s, t]) = scheduled(seed);
         let (pool, eager) = (new_pool(&engine), new_pool(&engine));
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         let mut callable =
             Callable::new(&pool, Options::default(), |_, ()| eager.allocate(2 * MIB, s)).part(
                 |stage, (), input: &mut Memory<_>, (): &mut ()| {
@@ -359,7 +357,7 @@ fn a_filling_that_cannot_follow_loses_the_order() {
     let loses = |n| {
         let (driver, engine) = bench();
         let pool = new_pool(&engine);
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        let [s, t] = two_streams(&driver);
         let options = Options::default().warm_ups(0);
         let mut callable = Callable::new(&pool, options, |_, ()| pool.allocate(2 * MIB, s)).part(
             |stage, (), input: &mut Memory<_>, (): &mut ()| {
@@ -392,10 +390,8 @@ fn a_filling_that_cannot_follow_loses_the_order() {
 #[test]
 fn a_filling_comes_after_the_latest_launch() {
     for seed in 0..SEEDS {
-        let (driver, engine) = bench();
-        driver.set_schedule_seed(seed);
+        let (driver, engine, [s, t]) = scheduled(seed);
         let (pool, eager) = (new_pool(&engine), new_pool(&engine));
-        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         let options = Options::default().warm_ups(0);
         let mut callable = Callable::new(&pool, options, |_, ()| eager.allocate(2 * MIB, s)).part(
             |stage, (), input: &mut Memory<_>, (): &mut ()| {
@@ -499,7 +495,7 @@ fn a_launch_on_another_device_that_cannot_be_marked_loses_the_order() {
 /// Graphs, eager work and suspensions that share pools, each error taken as it comes.
 fn program(driver: &Driven, engine: &Arc<Engine<Driven>>) -> Result<(), Error> {
     let pools = [new_pool(engine), new_pool(engine)];
-    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let [s, t] = two_streams(driver);
     let eager = |tag| {
         let Ok(memory) = pools[0].allocate(2 * MIB, t) else { return };
         write(driver, t, &[range(&memory, tag)]);

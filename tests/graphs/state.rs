@@ -52,6 +52,7 @@ struct Holds {
 }
 
 const ALL: Holds = Holds { live: true, temporary: true, output: true, input: true };
+const NONE: Holds = Holds { live: false, temporary: false, output: false, input: false };
 
 fn whole(address: u64, tag: u64) -> [Tagged; 1] {
     [Tagged { address, bytes: BYTES, tag }]
@@ -68,9 +69,7 @@ impl Host {
     }
 
     fn planned(plan: PlanChoice) -> Self {
-        let mut settings = Settings::default();
-        settings.plan = plan;
-        Self::new(settings)
+        Self::new(Settings::default().plan(plan))
     }
 
     fn write(&self, stream: StreamHandle, address: u64, tag: u64) {
@@ -114,22 +113,37 @@ impl Host {
         self.driver.complete_all();
         let input = before.address();
         let mut before = Some(before);
-        let (graph, (live, temporary, freed)) = self
-            .engine
-            .capture(self.stream, &self.pool, CaptureMode::Relaxed, |capture| {
-                let [live, temporary, output] =
-                    [(); 3].map(|()| capture.allocate(BYTES, self.stream));
-                let (live, temporary, output) = (live?, temporary?, output?);
-                let places = [live.address(), temporary.address(), output.address()];
-                places.into_iter().for_each(|address| self.fill(address));
-                places.into_iter().chain([input]).for_each(|address| self.read(address));
-                drop(before.take());
-                Ok::<_, Error>((live, temporary.address(), output))
-            })
-            .unwrap();
+        let (graph, (live, temporary, freed)) = self.captured(|capture| {
+            let [live, temporary, output] = [(); 3].map(|()| capture.allocate(BYTES, self.stream));
+            let (live, temporary, output) = (live?, temporary?, output?);
+            let places = [live.address(), temporary.address(), output.address()];
+            places.into_iter().for_each(|address| self.fill(address));
+            places.into_iter().chain([input]).for_each(|address| self.read(address));
+            drop(before.take());
+            Ok((live, temporary.address(), output))
+        });
         let output = freed.address();
         drop(freed);
         Made { graph, live, temporary, output, input }
+    }
+
+    fn captured<R>(&self, body: impl FnMut(&Capture<Sim>) -> Result<R, Error>) -> (Graph<Sim>, R) {
+        self.engine.capture(self.stream, &self.pool, CaptureMode::Relaxed, body).unwrap()
+    }
+
+    /// Frees a block and writes another in its place: where that was.
+    fn replace(&self, capture: &Capture<Sim>, old: Memory<Sim>) -> Result<u64, Error> {
+        let address = old.address();
+        drop(old);
+        let next = capture.allocate(BYTES, self.stream)?;
+        self.write(self.stream, next.address(), 1);
+        Ok(address)
+    }
+
+    fn sleep_and_wake(&self) {
+        let regions = Regions::new(&self.engine);
+        regions.sleep(Tags::All).unwrap();
+        regions.wake(Tags::All).unwrap();
     }
 
     /// A graph that overwrites as much temporary memory.
@@ -140,7 +154,7 @@ impl Host {
             blocks?.iter().for_each(|block| self.write(self.stream, block.address(), 1));
             Ok::<_, Error>(())
         };
-        self.engine.capture(self.stream, &self.pool, CaptureMode::Relaxed, body).unwrap().0
+        self.captured(body).0
     }
 
     /// Launches, and says whether each node found what it reads.
@@ -161,7 +175,7 @@ fn launches_alone_keep_what_no_node_writes() {
     // Until another graph of the pool is launched that has what is free.
     let other = h.overwrite(3);
     h.launch(&other);
-    assert_eq!(h.holds(&made), Holds { live: true, temporary: false, output: false, input: false });
+    assert_eq!(h.holds(&made), Holds { live: true, ..NONE });
     assert!(!h.launch(&made.graph));
 }
 
@@ -169,9 +183,7 @@ fn launches_alone_keep_what_no_node_writes() {
 fn sleep_with_contents() {
     let h = Host::new(Settings::default());
     let made = h.capture();
-    let regions = Regions::new(&h.engine);
-    regions.sleep(Tags::All).unwrap();
-    regions.wake(Tags::All).unwrap();
+    h.sleep_and_wake();
     assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
     assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
 }
@@ -220,13 +232,10 @@ fn sleep_with_a_block_within_an_output() {
         let within = |it: &Memory<Sim>| start < it.address() && it.address() + it.bytes() < end;
         Ok::<_, Error>(blocks?.into_iter().find(within))
     };
-    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
-    let (_graph, within) = captured;
+    let (_graph, within) = h.captured(body);
     let within = within.unwrap();
     assert!(h.holds(&made).output);
-    let regions = Regions::new(&h.engine);
-    regions.sleep(Tags::All).unwrap();
-    regions.wake(Tags::All).unwrap();
+    h.sleep_and_wake();
     let behind = within.address() + within.bytes();
     assert!(h.holds_at(start, within.address() - start) && h.holds_at(behind, end - behind));
 }
@@ -246,19 +255,14 @@ fn sleep_with_outputs_of_planned_graphs() {
             h.write(h.stream, output.address(), STATE);
             Ok::<_, Error>(output)
         };
-        let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
-        let (graph, output) = captured;
+        let (graph, output) = h.captured(body);
         let address = output.address();
         drop(output);
         assert!(h.launch(&graph) && h.holds_at(address, BYTES));
-        let regions = Regions::new(&h.engine);
-        regions.sleep(Tags::All).unwrap();
-        regions.wake(Tags::All).unwrap();
+        h.sleep_and_wake();
         assert!(h.holds_at(address, BYTES), "{plan}, fixed: {fixed}");
     }
 }
-
-const NONE: Holds = Holds { live: false, temporary: false, output: false, input: false };
 
 #[test]
 fn sleep_without_contents_and_suspension() {
@@ -324,8 +328,7 @@ fn plan_exact() {
         }
         Ok::<_, Error>((planned, fixed, freed.address()))
     };
-    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
-    let (graph, (planned, fixed, freed)) = captured;
+    let (graph, (planned, fixed, freed)) = h.captured(body);
     assert!(!h.holds_at(planned.address(), BYTES));
     assert!(h.holds_at(fixed.address(), BYTES) && h.holds_at(freed, BYTES));
     // What is written after the end stays: the block is live, and its memory no other graph's.
@@ -338,14 +341,9 @@ fn plan_exact() {
     let body = |capture: &Capture<Sim>| {
         let temporary = capture.allocate(BYTES, h.stream)?;
         h.read(temporary.address());
-        let address = temporary.address();
-        drop(temporary);
-        let next = capture.allocate(BYTES, h.stream)?;
-        h.write(h.stream, next.address(), 1);
-        Ok::<_, Error>(address)
+        h.replace(capture, temporary)
     };
-    let (graph, temporary) =
-        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let (graph, temporary) = h.captured(body);
     h.fill(temporary);
     assert!(h.launch(&graph));
     assert!(!h.holds_at(temporary, BYTES));
@@ -362,13 +360,9 @@ fn plan_learned() {
             h.fill(block.address());
             h.read(block.address());
         }
-        let address = temporary.address();
-        drop(temporary);
-        let next = capture.allocate(BYTES, h.stream)?;
-        h.write(h.stream, next.address(), 1);
-        Ok::<_, Error>((live, address))
+        Ok((live, h.replace(capture, temporary)?))
     };
-    let capture = || h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let capture = || h.captured(body);
     // The engine itself follows no layout that takes no less than blocks as they come.
     h.engine.plans().learn().unwrap();
     let blocks = [(); 2].map(|()| h.engine.allocate(h.pool.id(), BYTES, h.stream).unwrap());
@@ -399,11 +393,7 @@ fn capture_twice() {
             }
             h.read(live.address());
             h.read(temporary.address());
-            let address = temporary.address();
-            drop(temporary);
-            let next = capture.allocate(BYTES, h.stream)?;
-            h.write(h.stream, next.address(), 1);
-            Ok::<_, Error>((live, address))
+            Ok::<_, Error>((live, h.replace(capture, temporary)?))
         };
         let captured = h.pool.capture_twice(h.stream, CaptureMode::Relaxed, body).unwrap();
         let (graph, (live, temporary)) = captured;
@@ -418,14 +408,11 @@ fn capture_twice() {
 #[test]
 fn compaction() {
     const PAGE: u64 = 2 * MIB;
-    let mut settings = Settings::default();
-    settings.plan = PlanChoice::Exact;
     // As few pieces as can be, which fit one graph and not the next.
-    settings.plan_max_mappings = Some(1);
+    let settings = Settings::default().plan(PlanChoice::Exact).plan_max_mappings(Some(1));
     let h = Host::new(settings);
     type Body<'a> = dyn Fn(&Capture<Sim>) -> Result<Vec<Memory<Sim>>, Error> + 'a;
-    let capture =
-        |body: &Body<'_>| h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let capture = |body: &Body<'_>| h.captured(body);
     let temporary = |pages: &[u64]| {
         let places = RefCell::default();
         let (graph, _) = capture(&|capture| {
@@ -477,7 +464,7 @@ fn compaction_beside_fixed_memory() {
             h.read(fixed.address());
             Ok::<_, Error>(fixed.address())
         };
-        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap()
+        h.captured(body)
     };
     let gone = capture(8);
     let (graph, fixed) = capture(2);
@@ -503,7 +490,7 @@ fn checkpoints() {
     let restored = h.engine.host().restore(pool, &checkpoint).unwrap();
     let places: Vec<u64> = restored.live.iter().map(|block| block.address).collect();
     assert_eq!(places, [live]);
-    assert_eq!(h.holds(&made), Holds { live: true, temporary: false, output: false, input: false });
+    assert_eq!(h.holds(&made), Holds { live: true, ..NONE });
     // A branch that has its place: what comes to life again holds what that has left there.
     h.engine.free(restored.live[0].id).unwrap();
     h.driver.complete_all();
@@ -551,7 +538,7 @@ fn poison_changes_nothing_of_sound_graphs() {
         h.write(h.stream, output.address(), STATE);
         Ok::<_, Error>(output)
     };
-    let capture = || h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let capture = || h.captured(body);
     let (first, output) = capture();
     assert!(h.launch(&first));
     let (second, other) = capture();

@@ -59,8 +59,7 @@ fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
 
 #[test]
 fn another_thread_marks_what_it_has_done_or_the_host_waits() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     let (to_main, from_other) = std::sync::mpsc::channel();
     let (to_other, from_main) = std::sync::mpsc::channel();
@@ -96,8 +95,7 @@ fn another_thread_marks_what_it_has_done_or_the_host_waits() {
 
 #[test]
 fn a_launch_comes_after_what_another_thread_has_marked() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     thread::scope(|scope| {
         let (to_main, from_other) = std::sync::mpsc::channel();
@@ -122,8 +120,7 @@ fn a_launch_comes_after_what_another_thread_has_marked() {
 
 #[test]
 fn a_graph_of_two_pools_is_launched_while_one_lends() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let other = Pool::new(&b.engine, PoolConfig::default());
     let body = |capture: &Capture<Sim>| {
         capture.join(&other, s)?;
@@ -147,8 +144,7 @@ fn a_graph_of_two_pools_is_launched_while_one_lends() {
 
 #[test]
 fn what_comes_at_a_captures_end_is_not_lent() {
-    let b = bench_of(PoolConfig::default().plan(Options::default()));
-    let [s] = b.streams();
+    let (b, [s]) = bench_of(PoolConfig::default().plan(Options::default())).with_streams();
     let graph = b.graph(s, 32 * MIB);
     let lending = b.pool.lend(s).unwrap();
     let block = lending.allocate(8 * MIB).unwrap();
@@ -166,8 +162,7 @@ fn what_comes_at_a_captures_end_is_not_lent() {
 /// Nor does one that comes to nothing after its first step: its graph never runs.
 #[test]
 fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
-    let b = bench();
-    let [s] = b.streams();
+    let (b, [s]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     let block = b.engine.host().lend(b.pool.id(), 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
     // Not ended in the driver; not instantiated; accepted, and not put on the device.
@@ -188,8 +183,7 @@ fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
 /// A launch that cannot be marked waits for the device; while a stream captures that would ruin the capture.
 #[test]
 fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     let other = Pool::new(&b.engine, PoolConfig::default());
     let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
@@ -204,8 +198,7 @@ fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
 
 #[test]
 fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
-    let b = bench();
-    let [s] = b.streams();
+    let (b, [s]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     let calls = |b: &Bench| {
         let before = b.driver.total_calls() + b.driver.host_calls();
@@ -224,8 +217,7 @@ fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
 /// The event behind a mark went into a capture that began and ended beside its record.
 #[test]
 fn an_event_that_a_capture_has_taken_is_recorded_anew() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let graph = b.graph(s, 8 * MIB);
     let lending = b.pool.lend(t).unwrap();
     let block = borrow(&lending, &b, 8 * MIB);
@@ -243,8 +235,7 @@ fn an_event_that_a_capture_has_taken_is_recorded_anew() {
 /// What is refused says which call refuses, and gives advice for that call.
 #[test]
 fn refusals_name_the_call_that_lends_or_follows() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let _graph = b.graph(s, 4 * MIB);
     let lending = b.pool.lend(t).unwrap();
     let refusals = || {
@@ -274,8 +265,7 @@ fn refusals_name_the_call_that_lends_or_follows() {
 /// Blocks of another pool kept it, for as long as one of them lived.
 #[test]
 fn a_pool_that_was_dropped_offers_nothing() {
-    let b = bench();
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench().with_streams();
     let id = b.pool.id();
     b.engine.host().set_spare(id, Spare::Offered).unwrap();
     let [used, spare] = [(); 2].map(|()| b.pool.allocate(4 * MIB, s).unwrap());

@@ -15,9 +15,7 @@ use regraph_plan::layout::{Demand, Heard};
 use regraph_sim::SimConfig;
 
 fn with_plan(plan: PlanChoice) -> Config {
-    let mut settings = Settings::default();
-    settings.plan = plan;
-    Config::default().settings(settings)
+    Config::default().settings(Settings::default().plan(plan))
 }
 
 fn unlearning() -> Config {
@@ -43,8 +41,7 @@ fn held(
     (warm_ups, before): (usize, &[Step]),
     steps: &[Step],
 ) -> (u64, CaptureReport) {
-    let bench = bench_on(device(SUPPORTS[0]), config);
-    let all: [StreamHandle; 4] = bench.streams();
+    let (bench, all) = bench_on(device(SUPPORTS[0]), config).with_streams::<4>();
     warm_up(&bench, &all[..streams], before, warm_ups);
     let report = capture(&bench, &all[..streams], steps);
     let held = bench.reserved();
@@ -73,8 +70,7 @@ fn two_equal_runs_show_what_a_capture_asks_for() {
 
 #[test]
 fn captures_into_other_pools_teach() {
-    let mut bench = bench_on(device(SUPPORTS[0]), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (mut bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
     let first = bench.pool;
     let (mut sizes, mut reports) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -99,8 +95,7 @@ fn what_a_capture_showed_is_chosen_over_what_is_guessed() {
     let mut followed = 0;
     for seed in 0..40 {
         let steps = program(seed, 3, 200, false);
-        let mut bench = bench_on(device(SUPPORTS[0]), learning());
-        let streams: [StreamHandle; 3] = bench.streams();
+        let (mut bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<3>();
         let first = bench.pool;
         let mut reports = Vec::new();
         for _ in 0..2 {
@@ -146,8 +141,7 @@ fn fragmenting_more() -> Vec<Step> {
 #[test]
 fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
     for taken in 1..16 {
-        let bench = bench_on(device(SUPPORTS[0]), learning());
-        let streams: [StreamHandle; 1] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
         let lesson = fragmenting_more();
         warm_up(&bench, &streams, &lesson, 2);
         // As many requests as the lesson has first, and then nothing.
@@ -169,8 +163,7 @@ fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
 #[test]
 fn a_capture_that_only_begins_as_one_of_another_pool_takes_its_own_blocks_alone() {
     for blocks in 1..4 {
-        let mut bench = bench_on(device(SUPPORTS[0]), learning());
-        let streams: [StreamHandle; 1] = bench.streams();
+        let (mut bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
         let large = fragmenting_more();
         let first = (bench.pool, capture(&bench, &streams, &large));
         bench.pool = bench.engine.create_pool(PoolConfig::default());
@@ -221,8 +214,7 @@ fn captures_that_free_what_others_left_take_little_more() {
     for seed in 0..60 {
         let (forward, backward) = forward_and_backward(seed);
         let held = |config: Config| {
-            let mut bench = bench_on(device(SUPPORTS[0]), config);
-            let streams: [StreamHandle; 2] = bench.streams();
+            let (mut bench, streams) = bench_on(device(SUPPORTS[0]), config).with_streams::<2>();
             warm_up(&bench, &streams, &[&forward[..], &backward].concat(), 3);
             // By what was heard, and by captures of another pool.
             let held = [(); 2].map(|()| {
@@ -263,8 +255,7 @@ fn captures_that_free_what_others_left_take_little_more() {
 #[test]
 fn a_layout_begins_with_whole_pages() {
     for mib in [2, 3, 4, 5] {
-        let bench = bench_on(device(SUPPORTS[0]), learning());
-        let streams: [StreamHandle; 1] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
         let block = bench.engine.allocate(bench.pool, mib * MIB, streams[0]).unwrap();
         warm_up(&bench, &streams, &fragmenting(), 2);
         let report = capture(&bench, &streams, &fragmenting());
@@ -315,8 +306,7 @@ fn what_a_program_keeps_is_no_workspace_of_another_work() {
         let keep = |(number, &bytes): (usize, &u64)| Step::Allocate(50_000 + number, bytes, 0);
         let first = [&known[..], &sizes.iter().enumerate().map(keep).collect::<Vec<_>>()].concat();
         let run = |config| {
-            let bench = bench_on(device(SUPPORTS[0]), config);
-            let streams: [StreamHandle; 1] = bench.streams();
+            let (bench, streams) = bench_on(device(SUPPORTS[0]), config).with_streams::<1>();
             let own = bench.engine.create_pool(PoolConfig::default());
             let kept = perform((&bench, own), &streams, &first, false);
             warm_up(&bench, &streams, &known, 2);
@@ -358,8 +348,7 @@ fn going_on_otherwise(seed: u64, streams: usize, known: &[Step]) -> Vec<Step> {
 
 #[test]
 fn what_was_heard_can_be_forgotten() {
-    let bench = bench_on(device(SUPPORTS[0]), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
     warm_up(&bench, &streams, &fragmenting(), 3);
     bench.engine.plans().forget_learned().unwrap();
     let report = capture(&bench, &streams, &fragmenting());
@@ -369,8 +358,7 @@ fn what_was_heard_can_be_forgotten() {
 
 #[test]
 fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
-    let bench = bench_on(device(SUPPORTS[0]), unlearning());
-    let streams: [StreamHandle; 4] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), unlearning()).with_streams::<4>();
     let mut steps = Vec::new();
     for block in 0..40 {
         let stream = block * 7 % 4;
@@ -391,8 +379,7 @@ fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
 /// it, and the rest is no graph's.
 #[test]
 fn what_a_capture_leaves_of_its_arena_is_no_graphs() {
-    let bench = bench_on(device(SUPPORTS[0]), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
     let Bench { engine, driver, pool, .. } = &bench;
     let first = [Step::Allocate(0, 2 * MIB, 0), Step::Launch(0, false), Step::Free(0)];
     let first = capture(&bench, &streams, &first);
@@ -417,8 +404,7 @@ fn what_a_capture_leaves_of_its_arena_is_no_graphs() {
 
 #[test]
 fn an_arena_takes_no_more_than_the_pool_may_hold() {
-    let mut bench = bench_on(device(SUPPORTS[0]), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (mut bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
     warm_up(&bench, &streams, &fragmenting(), 3);
     let first = bench.pool;
     // Room for seven blocks of the lesson.
@@ -448,8 +434,7 @@ fn an_arena_takes_no_more_than_the_pool_may_hold() {
 
 #[test]
 fn a_run_that_the_host_marks_is_heard_whole_from_all_threads() {
-    let bench = bench_on(device(SUPPORTS[0]), unlearning());
-    let streams: [StreamHandle; 2] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), unlearning()).with_streams::<2>();
     bench.engine.plans().learn().unwrap();
     // Threads ask in turns, as slowly as can be: each request is behind the other thread's.
     let (rounds, turn) = (200, AtomicUsize::new(0));
@@ -475,8 +460,7 @@ fn a_run_that_the_host_marks_is_heard_whole_from_all_threads() {
 
 #[test]
 fn with_plan_none_nothing_is_learned() {
-    let bench = bench_on(SimConfig::default(), unlearning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(SimConfig::default(), unlearning()).with_streams::<1>();
     warm_up(&bench, &streams, &fragmenting(), 3);
     let reports = [(); 2].map(|()| capture(&bench, &streams, &fragmenting()));
     assert!(reports.iter().all(|report| report.layout.is_none()));
@@ -485,8 +469,7 @@ fn with_plan_none_nothing_is_learned() {
 
 #[test]
 fn threads_that_ask_beside_each_other_are_heard_in_some_order() {
-    let bench = bench_on(device(SUPPORTS[0]), learning());
-    let streams: [StreamHandle; 8] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<8>();
     std::thread::scope(|scope| {
         for stream in streams {
             let bench = &bench;
@@ -930,8 +913,7 @@ fn captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait() {
         }
         let [without, with] = [unlearning(), learning()].map(|it| held(it, 2, (2, &steps), &steps));
         // Of a run that the host marks too.
-        let bench = bench_on(device(SUPPORTS[0]), unlearning());
-        let streams: [StreamHandle; 2] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORTS[0]), unlearning()).with_streams::<2>();
         assert_eq!(learned::warm_up(&bench, &streams, &steps), blocks(&steps));
         let marked = capture(&bench, &streams, &steps);
         if turns == 1 || shown.is_some_and(|turn| turn < 2) {

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
+use super::twice::{
+    device, followed, perform, program, run, tags_hold, with_each_call_failing, Step, SUPPORTS,
+};
 use crate::common::messages::messages_of;
 use crate::common::{bench_on, Bench, MIB};
 use crate::device::trace;
@@ -21,9 +23,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
-    let mut settings = Settings::default();
-    settings.plan = PlanChoice::Auto;
-    Config::default().settings(settings)
+    Config::default().settings(Settings::default().plan(PlanChoice::Auto))
 }
 
 /// Asks for what the steps do outside captures, from a pool of their own.
@@ -87,8 +87,7 @@ pub(super) fn chain(scale: u64) -> Vec<Step> {
 fn a_run_outside_captures_is_enough_for_one_stream() {
     for support in SUPPORTS {
         for seed in 0..8 {
-            let bench = bench_on(device(support), Config::default());
-            let streams: [StreamHandle; 1] = bench.streams();
+            let (bench, streams) = bench_on(device(support), Config::default()).with_streams::<1>();
             let steps = program(seed, 1, 200, false);
             assert_eq!(warm_up(&bench, &streams, &steps), blocks(&steps));
             assert_eq!(bench.driver.used_bytes(), 0);
@@ -107,8 +106,7 @@ fn what_waits_for_what_outside_captures_is_a_guess_that_harms_nothing() {
         for seed in 0..8 {
             for &reuse in Reuse::ALL {
                 let config = Config::default().reuse(reuse).programmatic(Programmatic::Lag);
-                let bench = bench_on(device(support), config);
-                let streams: [StreamHandle; 3] = bench.streams();
+                let (bench, streams) = bench_on(device(support), config).with_streams::<3>();
                 let steps = program(seed, 3, 200, seed % 2 == 0);
                 warm_up(&bench, &streams, &steps);
                 let report = capture(&bench, &streams, &steps);
@@ -143,8 +141,7 @@ fn a_layout_takes_no_more_than_no_layout() {
 
 #[test]
 fn blocks_from_before_are_no_part_of_it() {
-    let bench = bench_on(SimConfig::default(), Config::default());
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = bench_on(SimConfig::default(), Config::default()).with_streams();
     let ask = || bench.engine.allocate(bench.pool, 3 * MIB, s).unwrap().id;
     let (before, cached) = (ask(), ask());
     bench.engine.free(cached).unwrap();
@@ -170,8 +167,7 @@ fn blocks_from_before_are_no_part_of_it() {
 fn a_second_capture_lies_as_the_first_one_shows() {
     for support in SUPPORTS {
         for seed in 0..6 {
-            let bench = bench_on(device(support), learning());
-            let streams: [StreamHandle; 3] = bench.streams();
+            let (bench, streams) = bench_on(device(support), learning()).with_streams::<3>();
             let steps = program(seed, 3, 200, false);
             let first = capture(&bench, &streams, &steps);
             assert_eq!(first.layout, None);
@@ -195,8 +191,7 @@ fn a_second_capture_lies_as_the_first_one_shows() {
 #[test]
 fn smaller_batches_lie_where_the_largest_does() {
     for support in SUPPORTS {
-        let bench = bench_on(device(support), learning());
-        let streams: [StreamHandle; 1] = bench.streams();
+        let (bench, streams) = bench_on(device(support), learning()).with_streams::<1>();
         let largest = chain(8);
         warm_up(&bench, &streams, &largest);
         let mut reports = vec![capture(&bench, &streams, &largest)];
@@ -218,8 +213,7 @@ fn smaller_batches_lie_where_the_largest_does() {
 #[test]
 fn a_small_batch_takes_little_where_the_largest_ones_memory_is_gone() {
     let held = |config: Config, largest: bool, above: u64| {
-        let bench = bench_on(device(SUPPORTS[0]), config);
-        let streams: [StreamHandle; 1] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORTS[0]), config).with_streams::<1>();
         let mut reports = Vec::new();
         if largest {
             warm_up(&bench, &streams, &chain(8));
@@ -253,8 +247,8 @@ fn one_request_more_or_less_costs_one_block_its_place() {
                 (false, Step::Allocate(..)) => drop(changed.remove(at)),
                 _ => continue,
             }
-            let bench = bench_on(device(SUPPORTS[at % 2]), Config::default());
-            let streams: [StreamHandle; 1] = bench.streams();
+            let (bench, streams) =
+                bench_on(device(SUPPORTS[at % 2]), Config::default()).with_streams::<1>();
             warm_up(&bench, &streams, &steps);
             let report = capture(&bench, &streams, &changed);
             if at == 0 {
@@ -272,8 +266,7 @@ fn one_request_more_or_less_costs_one_block_its_place() {
 
 #[test]
 fn a_planned_capture_needs_no_lesson() {
-    let bench = bench_on(SimConfig::default(), Config::default());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(SimConfig::default(), Config::default()).with_streams::<1>();
     warm_up(&bench, &streams, &chain(4));
     let id = bench.begin(streams[0]);
     bench.engine.plans().plan_capture(id, Some(PlanOptions::default())).unwrap();
@@ -288,8 +281,7 @@ fn a_planned_capture_needs_no_lesson() {
 /// What the host has marked is all learned, whatever is captured meanwhile.
 #[test]
 fn a_capture_takes_nothing_of_a_run_that_is_marked() {
-    let bench = bench_on(SimConfig::default(), learning());
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = bench_on(SimConfig::default(), learning()).with_streams();
     let ask = |mib: u64| {
         let block = bench.engine.allocate(bench.pool, mib * MIB, s).unwrap();
         bench.engine.free(block.id).unwrap();
@@ -369,8 +361,7 @@ fn a_layout_that_gets_no_memory_is_not_tried_again() {
 
 #[test]
 fn what_is_forgotten_is_not_followed() {
-    let bench = bench_on(SimConfig::default(), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(SimConfig::default(), learning()).with_streams::<1>();
     warm_up(&bench, &streams, &chain(4));
     bench.engine.plans().forget_learned().unwrap();
     let report = capture(&bench, &streams, &chain(4));
@@ -381,8 +372,7 @@ fn what_is_forgotten_is_not_followed() {
 /// What several streams know of each other is a guess, which is worth following where it saves memory.
 #[test]
 fn a_run_that_is_not_followed_since_it_saves_nothing_is_told_of() {
-    let bench = bench_on(SimConfig::default(), Config::default());
-    let streams: [StreamHandle; 2] = bench.streams();
+    let (bench, streams) = bench_on(SimConfig::default(), Config::default()).with_streams::<2>();
     let block =
         |number, stream| [Step::Allocate(number, 4 * MIB, stream), Step::Launch(stream, false)];
     let joined = [Step::Wait(1, 0), Step::Use(0, 1), Step::Launch(1, false)];
@@ -398,8 +388,7 @@ fn a_run_that_is_not_followed_since_it_saves_nothing_is_told_of() {
 
 #[test]
 fn a_run_that_is_given_up_is_not_followed_and_leaves_the_others() {
-    let bench = bench_on(SimConfig::default(), learning());
-    let streams: [StreamHandle; 1] = bench.streams();
+    let (bench, streams) = bench_on(SimConfig::default(), learning()).with_streams::<1>();
     warm_up(&bench, &streams, &chain(4));
     bench.engine.plans().learn().unwrap();
     let block = bench.engine.allocate(bench.pool, 3 * MIB, streams[0]).unwrap();
@@ -534,13 +523,5 @@ fn faulty(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
 
 #[test]
 fn every_call_may_fail_while_captures_are_learned() {
-    for support in SUPPORTS {
-        for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
-            let mut n = 0;
-            while faulty(support, n, kind.clone()) {
-                n += 1;
-            }
-            assert!(n > 30, "they make many calls: {n}");
-        }
-    }
+    with_each_call_failing(faulty);
 }

@@ -1,28 +1,25 @@
 //! Capturing twice where memory comes at captures' ends: the second capture's addresses are those of the
 //! layout, and its pages of memory go wherever they are free.
 
-use super::twice::{device, follow, followed, program, rehearse, run_on, Step};
+use super::twice::{device, follow, followed, nothing_stays, program, rehearse, run_on, Step};
 use crate::common::{bench_on, MIB};
-use regraph::driver::{ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{ErrorKind, HostApi, MemorySupport};
 use regraph::engine::Config;
-use regraph::settings::{PlanChoice, Reuse};
+use regraph::settings::{PlanChoice, Reuse, Settings};
 use regraph_plan::layout::Layout;
 
 const PAGE: u64 = 2 * MIB;
 const SUPPORT: MemorySupport = MemorySupport::Mapped { granularity: PAGE };
 
 fn exact() -> Config {
-    let mut config = Config::default();
-    config.settings.plan = PlanChoice::Exact;
-    config.settings.plan_pool_graphs = Some(1);
-    config
+    let settings = Settings::default().plan(PlanChoice::Exact).plan_pool_graphs(Some(1));
+    Config::default().settings(settings)
 }
 
 /// A program, and a layout for it that pages need less memory than.
 fn with_pages(seeds: std::ops::Range<u64>, steps: usize) -> Option<(Vec<Step>, Layout)> {
     seeds.into_iter().find_map(|seed| {
-        let bench = bench_on(device(SUPPORT), exact());
-        let streams: [StreamHandle; 3] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORT), exact()).with_streams::<3>();
         let steps = program(seed, 3, steps, false);
         let layout = rehearse(&bench, &streams, &steps);
         let less = layout.pages().is_some_and(|pages| pages.bytes() < layout.bytes());
@@ -34,8 +31,7 @@ fn with_pages(seeds: std::ops::Range<u64>, steps: usize) -> Option<(Vec<Step>, L
 fn the_least_of_both_is_held() {
     let (mut by_pages, mut at_once) = (0, 0);
     for seed in 0..48 {
-        let bench = bench_on(device(SUPPORT), exact());
-        let streams: [StreamHandle; 3] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORT), exact()).with_streams::<3>();
         let steps = program(seed, 1 + seed % 3, 200, false);
         let layout = rehearse(&bench, &streams, &steps);
         let arena = layout.bytes().next_multiple_of(PAGE);
@@ -50,11 +46,7 @@ fn the_least_of_both_is_held() {
             }
             None => at_once += 1,
         }
-        live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-        bench.engine.release_graph(report.graph).unwrap();
-        bench.driver.complete_all();
-        bench.engine.destroy_pool(bench.pool).unwrap();
-        assert_eq!(bench.driver.used_bytes(), 0);
+        nothing_stays(&bench, live, report.graph);
     }
     assert!(by_pages > 0 && at_once > 0, "{by_pages} by pages, {at_once} at once");
 }
@@ -66,8 +58,7 @@ fn who_asks_for_no_plan_gets_the_arena() {
     let policies = Reuse::ALL.iter().flat_map(|&reuse| [(reuse, true), (reuse, false)]);
     for (reuse, planned) in policies.filter(|it| *it != (Reuse::CrossStream, true)) {
         let config = if planned { exact() } else { Config::default() };
-        let bench = bench_on(device(SUPPORT), config.reuse(reuse));
-        let streams: [StreamHandle; 3] = bench.streams();
+        let (bench, streams) = bench_on(device(SUPPORT), config.reuse(reuse)).with_streams::<3>();
         let layout = rehearse(&bench, &streams, &steps);
         let (report, _) = follow(&bench, &streams, &steps, layout);
         assert_eq!(report.plan, None, "{reuse}");
@@ -75,8 +66,7 @@ fn who_asks_for_no_plan_gets_the_arena() {
     // A plan with so few mappings would need more.
     let mut config = exact();
     config.settings.plan_max_mappings = Some(1);
-    let bench = bench_on(device(SUPPORT), config);
-    let streams: [StreamHandle; 3] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORT), config).with_streams::<3>();
     let layout = rehearse(&bench, &streams, &steps);
     let (report, _) = follow(&bench, &streams, &steps, layout);
     assert!(report.plan.is_none() && followed(&report).is_whole());
@@ -101,15 +91,10 @@ fn anything_else_is_served_all_the_same() {
             }
         });
         for changed in changes {
-            let bench = bench_on(device(SUPPORT), exact());
-            let streams: [StreamHandle; 3] = bench.streams();
+            let (bench, streams) = bench_on(device(SUPPORT), exact()).with_streams::<3>();
             let (report, live) = follow(&bench, &streams, &changed, layout.clone());
             fell += u32::from(followed(&report).fell_back.is_some());
-            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-            bench.engine.release_graph(report.graph).unwrap();
-            bench.driver.complete_all();
-            bench.engine.destroy_pool(bench.pool).unwrap();
-            assert_eq!(bench.driver.used_bytes(), 0);
+            nothing_stays(&bench, live, report.graph);
         }
     }
     assert!(fell > 10, "{fell}");
@@ -119,8 +104,7 @@ fn anything_else_is_served_all_the_same() {
 fn graphs_of_a_pool_share_pages() {
     let mut config = exact();
     config.settings.plan_pool_graphs = None;
-    let bench = bench_on(device(SUPPORT), config);
-    let streams: [StreamHandle; 3] = bench.streams();
+    let (bench, streams) = bench_on(device(SUPPORT), config).with_streams::<3>();
     let mut seeds = 0;
     let (mut sum, mut most) = (0, 0);
     for _ in 0..4 {
@@ -148,8 +132,7 @@ fn every_call_for_memory_may_fail() {
         .flat_map(|call| [(call, ErrorKind::OutOfMemory), (call, ErrorKind::InvalidValue)])
     {
         for n in 0u64.. {
-            let bench = bench_on(device(SUPPORT), exact());
-            let streams: [StreamHandle; 3] = bench.streams();
+            let (bench, streams) = bench_on(device(SUPPORT), exact()).with_streams::<3>();
             let before = bench.driver.calls(call);
             bench.driver.fail_nth(call, n, kind.clone());
             let capture = bench.begin(streams[0]);

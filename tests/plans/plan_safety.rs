@@ -517,8 +517,7 @@ fn a_report_says_how_many_mappings_would_be_cheap() {
 
 #[test]
 fn a_capture_s_report_sums_the_plans_of_its_pools() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let pools =
         [(); 2].map(|()| b.engine.create_pool(PoolConfig::default().plan(Options::default())));
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
@@ -544,7 +543,6 @@ fn what_no_look_saw_may_have_started_early() {
     b.allocate(s);
     b.engine.free(first.id).unwrap();
     b.launch_early(s);
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
+    b.end(s, capture);
     assert_eq!(b.reserved(), 8 * MIB);
 }

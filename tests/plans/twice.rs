@@ -10,8 +10,8 @@ use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{
-    Block, BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, PoolId, Unknown,
-    Why,
+    Block, BlockId, CaptureReport, Config, Engine, Error, Followed, GraphId, PoolConfig, PoolId,
+    Unknown, Why,
 };
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
@@ -40,8 +40,7 @@ pub(crate) enum Step {
 #[test]
 fn a_place_is_searched_for_among_so_many() {
     const FAR: usize = 2_080;
-    let b = bench_on(SimConfig::default(), Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench_on(SimConfig::default(), Config::default()).with_streams();
     let size = |row: usize| if row == FAR { 1024 } else { 512 };
     let first = b.begin(s);
     let allocate = |bytes: u64| b.engine.allocate(b.pool, bytes, s).unwrap();
@@ -208,8 +207,7 @@ pub(crate) fn followed(report: &CaptureReport) -> Followed {
 fn the_same_again_lies_where_it_was_planned() {
     for support in SUPPORTS {
         for seed in 0..24 {
-            let bench = bench_on(device(support), Config::default());
-            let streams: [StreamHandle; 3] = bench.streams();
+            let (bench, streams) = bench_on(device(support), Config::default()).with_streams::<3>();
             let steps = program(seed, 1 + seed % 3, 200, false);
             let layout = rehearse(&bench, &streams, &steps);
             let online = bench.reserved();
@@ -233,8 +231,8 @@ fn every_policy_may_be_followed() {
         for &programmatic in &[Programmatic::Lag, Programmatic::Trust] {
             for &reuse in Reuse::ALL {
                 let config = Config::default().programmatic(programmatic).reuse(reuse);
-                let bench = bench_on(device(SUPPORTS[seed as usize % 2]), config);
-                let streams: [StreamHandle; 3] = bench.streams();
+                let (bench, streams) =
+                    bench_on(device(SUPPORTS[seed as usize % 2]), config).with_streams::<3>();
                 let steps = program(seed, 3, 200, true);
                 let layout = rehearse(&bench, &streams, &steps);
                 let (report, _) = follow(&bench, &streams, &steps, layout);
@@ -274,8 +272,8 @@ fn anything_else_is_served_all_the_same() {
         let steps = program(seed, 3, 90, false);
         for at in 0..steps.len() {
             for changed in variants(&steps, at) {
-                let bench = bench_on(device(support), Config::default());
-                let streams: [StreamHandle; 3] = bench.streams();
+                let (bench, streams) =
+                    bench_on(device(support), Config::default()).with_streams::<3>();
                 let layout = rehearse(&bench, &streams, &steps);
                 let (report, live) = follow(&bench, &streams, &changed, layout);
                 let layout = followed(&report);
@@ -286,11 +284,7 @@ fn anything_else_is_served_all_the_same() {
                         fell.insert(std::mem::discriminant(&fallen.why));
                     }
                 }
-                live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-                bench.engine.release_graph(report.graph).unwrap();
-                bench.driver.complete_all();
-                bench.engine.destroy_pool(bench.pool).unwrap();
-                assert_eq!(bench.driver.used_bytes(), 0);
+                nothing_stays(&bench, live, report.graph);
             }
         }
     }
@@ -301,6 +295,15 @@ fn anything_else_is_served_all_the_same() {
     }
     let stream = Why::Stream { planned, found };
     assert!(fell.contains(&std::mem::discriminant(&stream)));
+}
+
+/// With its blocks and its graph a pool gives all memory back.
+pub(super) fn nothing_stays(bench: &Bench, live: Vec<BlockId>, graph: GraphId) {
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.engine.release_graph(graph).unwrap();
+    bench.driver.complete_all();
+    bench.engine.destroy_pool(bench.pool).unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
 }
 
 /// Kernels find the tags that were written for them, in recorded work and in such as a seed draws, which `config` goes
@@ -366,14 +369,12 @@ fn tags_hold_on_a_gpu() {
 #[test]
 fn several_captures_share_one_pool() {
     for support in SUPPORTS {
-        let bench = bench_on(device(support), Config::default());
-        let streams: [StreamHandle; 3] = bench.streams();
+        let (bench, streams) = bench_on(device(support), Config::default()).with_streams::<3>();
         let mut most = 0;
         // The largest first: then the others lie in its memory.
         let mut programs: Vec<_> = (0..4).map(|seed| program(seed, 3, 150, false)).collect();
         programs.sort_by_key(|steps| {
-            let alone = bench_on(device(support), Config::default());
-            let streams: [StreamHandle; 3] = alone.streams();
+            let (alone, streams) = bench_on(device(support), Config::default()).with_streams::<3>();
             std::cmp::Reverse(rehearse(&alone, &streams, steps).bytes())
         });
         for steps in &programs {
@@ -393,8 +394,7 @@ fn several_captures_share_one_pool() {
 /// again for the next capture.
 #[test]
 fn an_arena_that_begins_within_a_unit_gets_its_memory_again() {
-    let bench = bench_on(SimConfig::default(), Config::default());
-    let [stream] = bench.streams();
+    let (bench, [stream]) = bench_on(SimConfig::default(), Config::default()).with_streams();
     let allocate = |bytes| bench.engine.allocate(bench.pool, bytes, stream).unwrap();
     let free = |block: Block| bench.engine.free(block.id).unwrap();
     let capture = bench.begin(stream);
@@ -435,9 +435,7 @@ fn an_arena_that_begins_within_a_unit_gets_its_memory_again() {
 #[test]
 fn a_capture_without_a_journal_has_no_layout() {
     let config = Config::default().check(false);
-    let bench = bench_on(SimConfig::default(), config);
-    let [stream] = bench.streams();
-    let capture = bench.begin(stream);
+    let (bench, [stream], capture) = bench_on(SimConfig::default(), config).capturing();
     assert!(matches!(bench.engine.plans().layout_of(capture), Err(Error::NoJournal { .. })));
     bench.engine.host().keep_journals(true).unwrap();
     let report = bench.finish(stream, capture);
@@ -547,15 +545,20 @@ fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     made > n && given_back.is_ok()
 }
 
-#[test]
-fn every_call_may_fail_while_a_pool_captures_twice() {
+/// Has the n-th call to the driver fail, for each n until `run` says that it makes fewer.
+pub(super) fn with_each_call_failing(run: fn(MemorySupport, u64, ErrorKind) -> bool) {
     for support in SUPPORTS {
         for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
             let mut n = 0;
-            while owned(support, n, kind.clone()) {
+            while run(support, n, kind.clone()) {
                 n += 1;
             }
             assert!(n > 30, "it makes many calls: {n}");
         }
     }
+}
+
+#[test]
+fn every_call_may_fail_while_a_pool_captures_twice() {
+    with_each_call_failing(owned);
 }

@@ -51,6 +51,11 @@ impl Host {
         self.driver.create_stream().unwrap()
     }
 
+    pub fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = [(); N].map(|()| self.stream());
+        (self, streams)
+    }
+
     pub fn capture_of(&self, stream: StreamHandle) -> Option<CaptureId> {
         match self.driver.capture_of(stream).unwrap() {
             CaptureStatus::Active { capture, .. } => Some(capture),
@@ -120,11 +125,15 @@ impl Host {
         self.driver.launch(stream, Work::default(), false).unwrap();
     }
 
+    pub fn launch_and_free(&self, stream: StreamHandle, address: u64) {
+        self.launch(stream);
+        self.free(address);
+    }
+
     /// A block that a kernel used and that is free again.
     pub fn used(&self, stream: StreamHandle) -> u64 {
         let block = self.allocate(stream);
-        self.launch(stream);
-        self.free(block);
+        self.launch_and_free(stream, block);
         block
     }
 

@@ -56,8 +56,7 @@ fn unordered_memory_waits_for_all_blocking_streams() {
     let busy = h.driver.create_blocking_stream();
     let other = h.stream();
     let block = h.unordered();
-    h.launch(busy);
-    h.free(block);
+    h.launch_and_free(busy, block);
     // The kernel may still use it: neither a stream's request nor one without a stream gets it.
     let beside = [h.unordered(), h.allocate(busy), h.allocate(other), h.allocate(LEGACY)];
     assert!(!beside.contains(&block));
@@ -86,12 +85,10 @@ fn unordered_memory_takes_nothing_by_the_order_of_streams() {
 
 #[test]
 fn another_stream_that_is_recorded_counts() {
-    let h = host();
-    let side = h.stream();
+    let (h, [side]) = host().with_streams();
     let block = h.unordered();
     h.plugin.record_stream(block, side).unwrap();
-    h.launch(side);
-    h.free(block);
+    h.launch_and_free(side, block);
     // All that blocking streams were given has completed; the kernel on the other stream has not.
     h.driver.complete(LEGACY).unwrap();
     let beside: Vec<u64> = (0..4).map(|_| h.unordered()).collect();
@@ -104,8 +101,7 @@ fn a_free_beside_a_capture_of_a_blocking_stream_waits_for_its_end() {
     let (capturing, block) = (h.driver.create_blocking_stream(), h.unordered());
     let key = h.plugin.name_pool();
     h.start(capturing, key);
-    h.launch(capturing);
-    h.free(block);
+    h.launch_and_free(capturing, block);
     let beside = h.unordered();
     assert_ne!(beside, block);
     h.stop(capturing, key);
@@ -140,8 +136,7 @@ fn the_per_thread_default_stream_gets_memory_without_order() {
 
 #[test]
 fn a_free_on_another_stream_is_a_use_there() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     h.plugin.free_on((), 0, Some(other)).unwrap();
     let block = h.allocate(own);
     h.launch(other);
@@ -161,8 +156,7 @@ fn captures_that_are_announced_by_their_streams_are_judged_and_keep_their_memory
         let first = h.used(stream);
         // Proven to be free behind the kernel.
         assert_eq!(h.allocate(stream), first);
-        h.launch(stream);
-        h.free(first);
+        h.launch_and_free(stream, first);
         h.stop(stream, key);
         assert_eq!(h.plugin.captures(0).len(), graphs);
         first
@@ -246,13 +240,11 @@ fn a_capture_whose_end_is_not_told_is_forgotten_with_its_stream() {
 
 #[test]
 fn a_stream_ends_when_nothing_asks_about_it_any_more() {
-    let h = host();
-    let (own, side) = (h.stream(), h.stream());
+    let (h, [own, side]) = host().with_streams();
     h.plugin.retire_stream(own).unwrap();
     let (kept, freed) = (h.allocate(own), h.allocate(own));
     h.plugin.record_stream(kept, side).unwrap();
-    h.launch(own);
-    h.free(freed);
+    h.launch_and_free(own, freed);
     // It was recorded for a block that is live.
     assert!(matches!(
         h.plugin.retire_stream(side),
@@ -283,8 +275,7 @@ impl HostLock for Lock<'_> {
 
 #[test]
 fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     let count = Cell::new(0);
     let let_go = || count.replace(0);
     let allocate = |stream| h.plugin.allocate_on(Lock(&count), SIZE, 0, stream).unwrap();
@@ -373,8 +364,7 @@ fn a_thread_that_asks_a_pool_gets_nothing_that_is_at_hand() {
 
 #[test]
 fn a_pool_that_work_still_uses_goes_with_the_cache_beside_a_capture() {
-    let h = host();
-    let (own, other) = (h.stream(), h.stream());
+    let (h, [own, other]) = host().with_streams();
     let [key, captured] = [(); 2].map(|()| h.plugin.name_pool());
     h.plugin.begin_thread_pool(0, key).unwrap();
     h.used(own);
@@ -391,8 +381,7 @@ fn a_pool_that_work_still_uses_goes_with_the_cache_beside_a_capture() {
 #[test]
 fn a_capture_that_cannot_be_taken_up_leaves_no_pool() {
     let pools = |n| {
-        let h = host();
-        let stream = h.stream();
+        let (h, [stream]) = host().with_streams();
         h.used(stream);
         h.driver.complete_all();
         h.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();

@@ -30,9 +30,8 @@ fn host(settings: &str) -> Host {
 
 /// A host that has made the pool, and a stream.
 fn made(settings: &str) -> (Host, StreamHandle) {
-    let host = host(settings);
+    let (host, [stream]) = host(settings).with_streams();
     host.make(POOL);
-    let stream = host.stream();
     (host, stream)
 }
 
@@ -42,6 +41,11 @@ fn host_on(device: SimConfig, settings: &str) -> Host {
 }
 
 impl Host {
+    fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = [(); N].map(|()| self.stream());
+        (self, streams)
+    }
+
     fn allocate(&self, mebibytes: u64, stream: StreamHandle) -> u64 {
         self.plugin.allocate(mebibytes * MIB, 0, stream).unwrap()
     }
@@ -218,8 +222,7 @@ fn free_memory_of_a_pool_in_use_is_its_own() {
 fn a_pool_that_is_dropped_leaves_nothing() {
     let (h, s) = made("");
     let block = h.within(POOL, || h.allocate(8, s));
-    h.launch(s);
-    h.free(block);
+    h.launch_and_free(s, block);
     h.drop_pool(POOL);
     assert_eq!((h.users(POOL), h.reserved()), (0, 0));
     h.drop_pool(POOL);
@@ -258,8 +261,7 @@ fn what_outlives_its_pool_goes_when_another_is_made() {
 
 #[test]
 fn eager_requests_take_from_a_pool_before_they_fail_if_it_lets_them() {
-    let h = host("memory_limit_mb:80");
-    let s = h.stream();
+    let (h, [s]) = host("memory_limit_mb:80").with_streams();
     for (key, on) in [(POOL, true), (OTHER, false)] {
         h.make(key);
         h.plugin.set_use_on_oom(0, key, on).unwrap();
@@ -323,8 +325,7 @@ fn captures_into_a_pool_that_does_not_split_get_whole_segments() {
     for _ in 0..2 {
         h.capture(s, POOL, || {
             let first = h.allocate(4, s);
-            h.launch(s);
-            h.free(first);
+            h.launch_and_free(s, first);
             let second = h.allocate(2, s);
             assert_eq!(second, first);
             h.launch(s);
@@ -337,8 +338,7 @@ fn captures_into_a_pool_that_does_not_split_get_whole_segments() {
 #[test]
 fn all_memory_of_a_pool_with_a_source_comes_from_there_and_goes_back() {
     for support in [MemorySupport::Mapped { granularity: 2 * MIB }, MemorySupport::Allocated] {
-        let h = host_on(SimConfig { support, ..SimConfig::default() }, "");
-        let s = h.stream();
+        let (h, [s]) = host_on(SimConfig { support, ..SimConfig::default() }, "").with_streams();
         let memory = Memory::new(64 * MIB);
         h.make_from(POOL, &memory);
         let again = h.plugin.create_or_incref_pool(0, POOL, Some(memory.clone()));
@@ -379,8 +379,7 @@ fn a_source_gets_back_as_much_as_it_was_asked_for() {
 
 #[test]
 fn a_pool_without_memory_may_get_a_source() {
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let memory = Memory::new(64 * MIB);
     let set = |key| h.plugin.set_source(0, key, || memory.clone());
     h.make(POOL);
@@ -403,8 +402,7 @@ fn a_pool_without_memory_may_get_a_source() {
 /// NCCL registers what comes.
 #[test]
 fn memory_from_a_source_is_told_to_those_who_watch() {
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
     h.plugin.watch(Arc::new(move |it: &Happening| {
@@ -537,8 +535,7 @@ fn a_source_may_wait_for_a_thread_that_calls_the_plugin() {
 
 #[test]
 fn a_source_s_wrong_addresses_are_refused() {
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let crooked = Memory::with_step(64 * MIB, (1 << 30) + 8);
     h.make_from(POOL, &crooked);
     for _ in 0..2 {
@@ -559,14 +556,12 @@ fn a_source_s_wrong_addresses_are_refused() {
 #[test]
 fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
     for settings in ["check:True", "check:True,plan:exact"] {
-        let h = host(settings);
-        let s = h.stream();
+        let (h, [s]) = host(settings).with_streams();
         let memory = Memory::new(64 * MIB);
         h.make_from(POOL, &memory);
         h.capture(s, POOL, || {
             let block = h.allocate(4, s);
-            h.launch(s);
-            h.free(block);
+            h.launch_and_free(s, block);
             assert_eq!(h.allocate(4, s), block);
         });
         assert_eq!((memory.held(), h.reserved()), (20, 20));
@@ -580,8 +575,7 @@ fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
 /// The engine first asks for all that a learned layout takes; refused that, it asks for a segment.
 #[test]
 fn a_request_that_a_source_is_asked_twice_for_is_granted_once() {
-    let h = host("check:True,plan:auto");
-    let s = h.stream();
+    let (h, [s]) = host("check:True,plan:auto").with_streams();
     let plans = h.plugin.engine(0).unwrap().plans();
     plans.learn().unwrap();
     let [first, second] = [16, 16].map(|mebibytes| h.allocate(mebibytes, s));
@@ -625,8 +619,7 @@ fn graphs_and_eager_work_share_a_pool() {
     h.capture(s, POOL, || {
         output = h.allocate(4, s);
         let inner = h.allocate(4, s);
-        h.launch(s);
-        h.free(inner);
+        h.launch_and_free(s, inner);
     });
     assert_eq!(h.users(POOL), 2);
     h.free(eager);
@@ -701,8 +694,7 @@ fn a_capture_that_goes_on_by_its_thread_s_route_takes_that_with_it() {
 
 #[test]
 fn the_largest_block_is_free_or_on_the_device() {
-    let h = host("memory_limit_mb:64");
-    let s = h.stream();
+    let (h, [s]) = host("memory_limit_mb:64").with_streams();
     assert_eq!(h.plugin.largest_block(0).unwrap(), 64 * MIB);
     let block = h.allocate(40, s);
     assert_eq!(h.plugin.largest_block(0).unwrap(), 24 * MIB);
@@ -717,14 +709,12 @@ fn the_largest_block_is_free_or_on_the_device() {
 
 #[test]
 fn blocks_know_the_memory_around_them() {
-    let h = host("expandable_segments:False");
-    let s = h.stream();
+    let (h, [s]) = host("expandable_segments:False").with_streams();
     let (first, second) = (h.allocate(4, s), h.allocate(4, s));
     for address in [first, second] {
         assert_eq!(h.plugin.surroundings_of(address).unwrap(), (first, 20 * MIB));
     }
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let blocks: Vec<u64> = (0..3).map(|_| h.allocate(4, s)).collect();
     assert_eq!(h.plugin.surroundings_of(blocks[1]).unwrap(), (blocks[0], 12 * MIB));
     h.free(blocks[1]);
@@ -738,15 +728,13 @@ fn blocks_know_the_memory_around_them() {
 
 #[test]
 fn caching_goes_off_and_on() {
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let cached = h.allocate(4, s);
     h.plugin.set_caching(false);
     assert!(!h.plugin.is_caching());
     let alone = h.plugin.allocate(1000, 0, s).unwrap();
     let held = h.reserved();
-    h.launch(s);
-    h.free(alone);
+    h.launch_and_free(s, alone);
     assert_eq!(h.driver.used_bytes(), 4 * MIB, "it is with the driver again");
     assert_eq!(held, 4);
     h.make(POOL);
@@ -772,8 +760,7 @@ fn a_pool_is_made_anew_though_the_driver_keeps_its_memory() {
 
 #[test]
 fn what_pools_held_is_told_by_name_until_it_is_reset() {
-    let h = host("");
-    let s = h.stream();
+    let (h, [s]) = host("").with_streams();
     let of = |key| {
         let rows = h.plugin.reserved_by_pools(0);
         rows.into_iter().find(|row| row.0 == key).map(|row| row.1[..4].to_vec())
@@ -822,8 +809,7 @@ fn a_pool_is_called_by_a_text() {
 #[test]
 fn a_pool_never_holds_more_than_it_may_and_its_graphs_go_on() {
     for settings in ["", "plan:exact", "growth_step_mb:0", "plan:auto"] {
-        let host = host(settings);
-        let stream = host.stream();
+        let (host, [stream]) = host(settings).with_streams();
         host.plugin.limit_pool(0, POOL, 16 * MIB).unwrap();
         let capture = |sizes: &[u64]| {
             host.announce(stream, POOL, true);
@@ -831,8 +817,7 @@ fn a_pool_never_holds_more_than_it_may_and_its_graphs_go_on() {
                 let block = host.plugin.allocate(size * MIB, 0, stream);
                 assert!(host.held_by(POOL) <= 16 * MIB, "{settings}");
                 let Ok(block) = block else { return None };
-                host.launch(stream);
-                host.free(block);
+                host.launch_and_free(stream, block);
             }
             Some(host.finish(stream, POOL))
         };

@@ -27,16 +27,14 @@ fn host() -> Host {
 
 /// A host with a capture under way, and its stream.
 fn begun() -> (Host, StreamHandle) {
-    let host = host();
-    let stream = host.stream();
+    let (host, [stream]) = host().with_streams();
     host.begin(stream, POOL);
     (host, stream)
 }
 
 #[test]
 fn addresses_name_blocks() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     assert_eq!(h.plugin.allocate(0, 0, s).unwrap(), 0);
     h.free(0);
     let (first, second) = (h.allocate(s), h.allocate(s));
@@ -69,8 +67,7 @@ fn beside_idle_thread(first: impl FnOnce() + Send, then: impl FnOnce()) {
 
 #[test]
 fn memory_on_the_stream_of_an_idle_thread_goes_when_the_cache_is_emptied() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let shared = h.allocate(s);
     // As autograd's thread does: its frees come last on the stream, and it makes no request afterwards.
     let backward = || {
@@ -91,14 +88,12 @@ fn memory_on_the_stream_of_an_idle_thread_goes_when_the_cache_is_emptied() {
 fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptied() {
     let (h, s) = begun();
     let (first, output) = (h.allocate(s), h.allocate(s));
-    h.launch(s);
-    h.free(first);
+    h.launch_and_free(s, first);
     h.end(s, POOL);
     beside_idle_thread(
         || {
             h.plugin.record_stream(output, h.stream()).unwrap();
-            h.launch(s);
-            h.free(output);
+            h.launch_and_free(s, output);
         },
         || {
             h.plugin.release_pool(0, POOL).unwrap();
@@ -111,16 +106,14 @@ fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptie
 /// As native PyTorch has it: a warm-up's output that the capture binds anew, gradients that it sets to `None`.
 #[test]
 fn what_eager_work_made_and_a_capture_frees_is_free_while_the_graph_lives() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let (own, shared) = (h.allocate(s), h.allocate(s));
     h.plugin.record_stream(shared, t).unwrap();
     h.driver.complete_all();
     h.announce(s, POOL, true);
     h.launch(s);
     h.driver.wait(t, s).unwrap();
-    h.launch(t);
-    h.free(own);
+    h.launch_and_free(t, own);
     h.free(shared);
     // What was submitted before may go on, so nothing is free before the capture ends.
     h.plugin.empty_cache().unwrap();
@@ -135,15 +128,13 @@ fn what_eager_work_made_and_a_capture_frees_is_free_while_the_graph_lives() {
 #[test]
 fn a_graph_s_output_that_another_pool_s_capture_frees_stays_while_that_graph_lives() {
     const LATER: PoolKey = (2, 0);
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     let output = h.allocate(s);
     h.launch(s);
     h.finish(s, POOL);
     h.announce(s, LATER, true);
-    h.launch(s);
-    h.free(output);
+    h.launch_and_free(s, output);
     h.finish(s, LATER);
     for (gone, left) in [(POOL, 4 * MIB), (LATER, 0)] {
         h.plugin.release_pool(0, gone).unwrap();
@@ -211,8 +202,7 @@ fn a_pool_is_let_go_of_while_a_call_waits_for_the_device() {
 
 #[test]
 fn nothing_waits_for_the_device_while_something_captures() {
-    let h = host();
-    let (s, t, other) = (h.stream(), h.stream(), h.stream());
+    let (h, [s, t, other]) = host().with_streams();
     beside_idle_thread(
         || h.free(h.allocate(t)),
         || {
@@ -231,8 +221,7 @@ fn nothing_waits_for_the_device_while_something_captures() {
 /// Nor where the capture has asked for nothing, as long as its stream is known.
 #[test]
 fn nothing_waits_for_the_device_while_a_known_stream_captures() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     beside_idle_thread(
         || h.free(h.allocate(t)),
         || {
@@ -249,8 +238,7 @@ fn nothing_waits_for_the_device_while_a_known_stream_captures() {
 
 #[test]
 fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     let eager = h.allocate(s);
     h.begin(s, POOL);
     let block = h.allocate(s);
@@ -258,8 +246,7 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
     h.launch(s);
     h.driver.wait(t, s).unwrap();
     h.plugin.record_stream(block, t).unwrap();
-    h.launch(t);
-    h.free(block);
+    h.launch_and_free(t, block);
     assert_ne!(h.allocate(s), block, "t's use does not precede what s does next");
     h.driver.wait(s, t).unwrap();
     assert_eq!(h.allocate(s), block);
@@ -272,8 +259,7 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
 
 #[test]
 fn an_announced_capture_is_judged_before_its_end() {
-    let h = host_with(Config::default().check(true).journal(true));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true).journal(true)).with_streams();
     h.announce(s, POOL, true);
     h.used(s);
     let mut shown = None;
@@ -290,8 +276,8 @@ fn an_announced_capture_is_judged_before_its_end() {
 /// The verdict comes when the host has its graph, and a refused one leaves nothing.
 #[test]
 fn the_verdict_comes_with_the_graph() {
-    let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0))
+        .with_streams();
     for sound in [true, false] {
         h.announce(s, POOL, true);
         for _ in 0..2 {
@@ -319,8 +305,7 @@ fn the_verdict_comes_with_the_graph() {
 
 #[test]
 fn graphs_share_a_pool_and_the_last_lets_it_go() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     for _ in 0..2 {
         h.begin(s, POOL);
         h.used(s);
@@ -352,8 +337,8 @@ fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
 
 #[test]
 fn short_of_memory_pools_without_graphs_go_first() {
-    let h = host_with(Config::default().settings(Settings::parse("memory_limit_mb:8").unwrap()));
-    let s = h.stream();
+    let limited = Settings::parse("memory_limit_mb:8").unwrap();
+    let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
     h.begin(s, POOL);
     h.used(s);
     h.end(s, POOL);
@@ -366,8 +351,8 @@ fn short_of_memory_pools_without_graphs_go_first() {
 
 #[test]
 fn a_capture_that_fails_leaves_nothing() {
-    let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1))
+        .with_streams();
     for judged in [false, true] {
         h.announce(s, POOL, true);
         h.used(s);
@@ -402,8 +387,7 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
 
 #[test]
 fn what_others_let_go_of_while_a_capture_is_under_way_is_not_taken_for_its_own() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     h.allocate(s);
     h.plugin.begin_thread_pool(0, POOL).unwrap();
@@ -422,8 +406,7 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     let route = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
-    h.launch(s);
-    h.free(inside);
+    h.launch_and_free(s, inside);
     assert_eq!(h.allocate(s), inside);
     h.end(s, POOL);
     assert_eq!(h.held_by((2, 0)), 0);
@@ -463,8 +446,7 @@ impl Graphs {
 
 #[test]
 fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     for sound in [true, false] {
         let graphs = Graphs::new(&h);
         graphs.begin(&h, s, POOL);
@@ -499,8 +481,7 @@ fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
 /// A graph object that names none, or that of another capture, is as one that is not known.
 #[test]
 fn a_capture_whose_graph_is_not_known_is_not_judged() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     for told in [None, Some(CaptureId(u64::MAX))] {
         let graphs = Graphs::new(&h);
         graphs.begin(&h, s, POOL);
@@ -516,8 +497,7 @@ fn a_capture_whose_graph_is_not_known_is_not_judged() {
 /// for that of the capture which is announced.
 #[test]
 fn a_capture_is_announced_for_its_own_route_alone() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let own = h.begin(s, POOL);
     let other = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
     let capture = h.plugin.capture_begun(0, s, own, false).unwrap();
@@ -537,8 +517,7 @@ fn a_capture_is_announced_for_its_own_route_alone() {
 
 #[test]
 fn a_body_s_end_is_not_its_parent_s() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     h.announce(s, POOL, true);
     let block = h.allocate(s);
     h.launch(s);
@@ -583,8 +562,8 @@ impl Host {
 /// As PyTorch's `torch.cond` in a capture.
 #[test]
 fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let (s, inner) = (h.stream(), h.stream());
+    let (h, [s, inner]) =
+        host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     let capture = h.announce(s, POOL, true);
     let outer = h.allocate(s);
     h.launch(s);
@@ -594,19 +573,16 @@ fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
         h.body(s, inner, || {
             let scratch = h.allocate(inner);
             let output = h.allocate(inner);
-            h.launch(inner);
-            h.free(scratch);
+            h.launch_and_free(inner, scratch);
             assert_eq!(h.allocate(inner), scratch, "its own, in its order");
-            h.launch(inner);
-            h.free(scratch);
+            h.launch_and_free(inner, scratch);
             assert_ne!(scratch, outer);
             outputs.push(output);
             bodies.push((h.capture_of(inner).unwrap(), false));
         });
         let next = h.allocate(s);
         assert!(next != outer && !outputs.contains(&next), "these are live");
-        h.launch(s);
-        h.free(next);
+        h.launch_and_free(s, next);
     }
     assert_eq!(h.held_by((0, 0)), 0, "all of it is the pool's");
     h.finish(s, POOL);
@@ -618,8 +594,7 @@ fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
 #[test]
 fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
     for fails in [true, false] {
-        let h = host();
-        let (s, inner) = (h.stream(), h.stream());
+        let (h, [s, inner]) = host().with_streams();
         let capture = h.announce(s, POOL, true);
         h.allocate(s);
         h.launch(s);
@@ -640,8 +615,7 @@ fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
 
 #[test]
 fn captures_that_no_route_takes_keep_off_eager_memory() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let eager = h.allocate(s);
     h.free(eager);
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
@@ -655,8 +629,7 @@ fn captures_that_no_route_takes_keep_off_eager_memory() {
 
 #[test]
 fn memory_at_an_address_is_a_block_as_any_other() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let address = h.allocate(s);
     assert!(!h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap(), "it is live");
     h.free(address);
@@ -674,8 +647,8 @@ fn memory_at_an_address_is_a_block_as_any_other() {
 #[test]
 fn what_is_never_split_is_counted() {
     const LEAST: u64 = 20 * MIB;
-    let h = host_with(Config::default().settings(Settings::default().max_split_bytes(Some(LEAST))));
-    let s = h.stream();
+    let settings = Settings::default().max_split_bytes(Some(LEAST));
+    let (h, [s]) = host_with(Config::default().settings(settings)).with_streams();
     let told = |name: &str| {
         let all = h.plugin.statistics(0).unwrap();
         let figure = |part: &str| all[format!("oversize_{name}")][part].as_u64().unwrap();
@@ -726,8 +699,7 @@ fn capture_by_itself(h: &Host, s: StreamHandle) -> CaptureId {
 
 #[test]
 fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
-    let h = host_with(Config::default().check(true));
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host_with(Config::default().check(true)).with_streams();
     let first = capture_by_itself(&h, s);
     // It goes on, whatever other streams ask for.
     h.allocate(t);
@@ -749,8 +721,7 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
 
 #[test]
 fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_before() {
-    let h = host_with(Config::default().check(true).find_late_uses(false));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true).find_late_uses(false)).with_streams();
     let judged = capture_by_itself(&h, s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     h.driver.end_capture(s).unwrap();
@@ -771,8 +742,7 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
 /// Whose end is told.
 #[test]
 fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
-    let h = host_with(Config::default().check(true));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
     assert!(
         matches!(
@@ -796,8 +766,7 @@ fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
 /// What was freed in it is free for other graphs then, in any order.
 #[test]
 fn a_capture_gets_no_memory_behind_its_verdict() {
-    let h = host_with(Config::default().check(true));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let capture = capture_by_itself(&h, s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     let late = h.plugin.allocate(4 * MIB, 0, s);
@@ -821,8 +790,7 @@ fn a_capture_that_a_program_begins_by_itself_has_no_inputs() {
 
 #[test]
 fn figures_have_the_host_s_names() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let _held = h.allocate(s);
     let figures = h.plugin.statistics(0).unwrap();
     assert_eq!(figures["allocated_bytes"]["large_pool"]["current"], 4 * MIB);
@@ -907,8 +875,7 @@ fn an_observer_does_not_hear_of_what_succeeds() {
 
 #[test]
 fn captures_that_no_route_takes_share_no_memory() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let scratch = h.used(s);
     h.driver.end_capture(s).unwrap();
@@ -920,12 +887,10 @@ fn captures_that_no_route_takes_share_no_memory() {
 /// "Ruined" carries no capture's number: the stream may have left the one that it was last seen in.
 #[test]
 fn a_ruined_capture_takes_no_memory_from_a_graph_of_its_stream() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let (scratch, output) = (h.allocate(s), h.allocate(s));
-    h.launch(s);
-    h.free(scratch);
+    h.launch_and_free(s, scratch);
     h.driver.end_capture(s).unwrap();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     h.driver.invalidate(s).unwrap();
@@ -939,13 +904,11 @@ fn a_ruined_capture_takes_no_memory_from_a_graph_of_its_stream() {
 
 #[test]
 fn a_stray_capture_that_was_set_back_keeps_its_memory() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let block = h.allocate(s);
     let before = h.driver.terminals(s).unwrap();
-    h.launch(s);
-    h.free(block);
+    h.launch_and_free(s, block);
     assert_eq!(h.allocate(s), block);
     h.driver.set_terminals(s, &before).unwrap();
     h.launch(s);
@@ -960,8 +923,7 @@ fn a_stray_capture_that_was_set_back_keeps_its_memory() {
 
 #[test]
 fn captures_into_one_pool_at_once_keep_their_routes() {
-    let h = host();
-    let (s, t) = (h.stream(), h.stream());
+    let (h, [s, t]) = host().with_streams();
     for stream in [s, t] {
         h.announce(stream, POOL, true);
     }
@@ -981,8 +943,7 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 
 #[test]
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let capture = h.announce(s, POOL, false);
     h.plugin.capture_dropped(0, s, capture).unwrap();
     h.allocate(s);
@@ -994,8 +955,7 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
 /// stream is under way.
 #[test]
 fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let first = h.announce(s, POOL, false);
     h.driver.end_capture(s).unwrap();
     let other = (2, 0);
@@ -1014,8 +974,7 @@ fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
 /// capture is announced: it may look at a graph object that is gone.
 #[test]
 fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let driver = Arc::clone(&h.driver);
@@ -1037,8 +996,7 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
 /// They look at a graph object, which is gone before its host can say so.
 #[test]
 fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let (filter, _) = filter(&h.driver);
     let graph_of: EndedGraph = Arc::new(|_| None);
     let given = (Arc::downgrade(&filter), Arc::downgrade(&graph_of));
@@ -1057,8 +1015,7 @@ fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
 /// As NCCL adds nodes to a capture: behind nothing, on no stream that the host names.
 #[test]
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
-    let h = host_with(Config::default().check(true));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     h.announce(s, POOL, false);
     let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
     for _ in 0..2 {
@@ -1075,8 +1032,7 @@ impl Host {
         let capture = self.capture_of(stream).unwrap();
         for _ in 0..3 {
             let block = self.allocate(stream);
-            self.launch(stream);
-            self.free(block);
+            self.launch_and_free(stream, block);
         }
         self.finish(stream, key);
         capture
@@ -1085,8 +1041,7 @@ impl Host {
 
 #[test]
 fn what_captures_came_to_is_told_when_they_are_over() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     assert!(h.plugin.captures(0).is_empty());
     let announced = h.capture(s, POOL, true);
     // Its end is noticed.
@@ -1164,8 +1119,7 @@ fn a_share_of_memory_that_was_set_before_its_device_is_used_counts_there() {
 
 #[test]
 fn of_many_captures_the_latest_are_told() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let captures: Vec<_> = (0..40).map(|_| h.capture(s, POOL, true)).collect();
     let told: Vec<_> = h.plugin.captures(0).iter().map(|it| it.report.capture).collect();
     assert_eq!(told, captures[8..]);
@@ -1173,8 +1127,7 @@ fn of_many_captures_the_latest_are_told() {
 
 #[test]
 fn a_capture_that_comes_to_nothing_is_not_told() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let good = h.capture(s, POOL, true);
     h.announce(s, POOL, true);
     h.allocate(s);
@@ -1218,13 +1171,11 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
 fn pools_of_planned_captures_are_compacted() {
     const OTHER: PoolKey = (9, 1);
     let settings = Settings::default().plan(PlanChoice::Exact).plan_max_mappings(Some(1));
-    let h = host_with(Config::default().settings(settings));
-    let s = h.stream();
+    let (h, [s]) = host_with(Config::default().settings(settings)).with_streams();
     for (key, pages) in [(POOL, 20), (POOL, 15), (OTHER, 9), (OTHER, 4)] {
         h.announce(s, key, true);
         let block = h.plugin.allocate(pages * 2 * MIB, 0, s).unwrap();
-        h.launch(s);
-        h.free(block);
+        h.launch_and_free(s, block);
         h.finish(s, key);
     }
     let excess = |key| h.plugin.excess_bytes(0, key).unwrap();
@@ -1244,8 +1195,7 @@ fn pools_of_planned_captures_are_compacted() {
     refused();
     assert_eq!((excess(Some(POOL)), excess(Some(OTHER))), (15 * 2 * MIB, 4 * 2 * MIB));
     let block = h.plugin.allocate(2 * MIB, 0, s).unwrap();
-    h.launch(s);
-    h.free(block);
+    h.launch_and_free(s, block);
     h.finish(s, OTHER);
     // A failure that leaves it short of a part is made up for by the next call.
     h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
@@ -1295,8 +1245,7 @@ fn excess_refused(h: &Host, key: PoolKey) -> bool {
 
 #[test]
 fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
-    let host = host();
-    let stream = host.stream();
+    let (host, [stream]) = host().with_streams();
     let (mut live, mut gone) = (Vec::new(), Vec::new());
     let mut random = fastrand::Rng::with_seed(7);
     for step in 0..30_000_u64 {
@@ -1325,8 +1274,7 @@ fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
 /// Settings that change count for devices in use as far as they can, and wholly for those to come.
 #[test]
 fn settings_change_while_devices_are_in_use() {
-    let h = host();
-    let s = h.stream();
+    let (h, [s]) = host().with_streams();
     let change = |text: &str| {
         let (settings, unused) = h.plugin.settings().overlaid_by_pytorch(text).unwrap();
         assert!(unused.is_empty());

@@ -2,33 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{BlockId, Config, Figure, PoolConfig, PoolId};
+use regraph::driver::{CaptureMode, HostApi};
+use regraph::engine::{BlockId, Config, PoolConfig, PoolId};
+use regraph_testing::Kept;
 
 use crate::common::{bench, Bench};
-
-/// One figure, kept by hand.
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    current: u64,
-    peak: u64,
-    risen: u64,
-    base: u64,
-}
-
-impl Kept {
-    fn add(&mut self, amount: u64) {
-        self.current += amount;
-        self.risen += amount;
-        self.peak = self.peak.max(self.current);
-    }
-
-    fn judge(self, found: Figure, what: &str) {
-        let freed = self.base + self.risen - self.current;
-        let found = [found.current, found.peak, found.allocated, found.freed];
-        assert_eq!(found, [self.current, self.peak, self.risen, freed], "{what}");
-    }
-}
 
 /// Blocks and what was asked for in them, in bytes: of all pools, and of each.
 #[derive(Default)]
@@ -75,8 +53,7 @@ impl Model {
 fn many_pools_are_added_up_as_if_each_block_were() {
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let b = bench(Config::default().report_leaks(false));
-        let streams: [StreamHandle; 3] = b.streams();
+        let (b, streams) = bench(Config::default().report_leaks(false)).with_streams::<3>();
         let mut model = Model::default();
         let mut live: Vec<(BlockId, PoolId, u64)> = Vec::new();
         let mut made = Vec::new();
@@ -126,11 +103,11 @@ fn many_pools_are_added_up_as_if_each_block_were() {
                 }
                 96 => {
                     b.engine.reset_peaks().unwrap();
-                    model.each(|kept| kept.peak = kept.current);
+                    model.each(Kept::reset_peak);
                 }
                 97 => {
                     b.engine.reset_accumulated().unwrap();
-                    model.each(|kept| (kept.risen, kept.base) = (0, kept.current));
+                    model.each(Kept::reset_accumulated);
                 }
                 98 => drop(b.engine.empty_cache().unwrap()),
                 _ => {}
@@ -147,8 +124,7 @@ fn many_pools_are_added_up_as_if_each_block_were() {
 /// More sizes than are searched for those that nothing is left of: they come, go and come again.
 #[test]
 fn thousands_of_sizes_are_cached_dropped_and_cached_again() {
-    let b = bench(Config::default().report_leaks(false));
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default().report_leaks(false)).with_streams();
     for _ in 0..3 {
         let sizes = 1..=5000_u64;
         let blocks: Vec<_> =

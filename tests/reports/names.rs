@@ -48,9 +48,7 @@ static COUNTING: Counting = Counting;
 
 fn capture(b: &Bench, stream: StreamHandle) -> GraphId {
     let capture = b.begin(stream);
-    let block = b.allocate(stream);
-    b.launch(stream);
-    b.engine.free(block.id).unwrap();
+    b.temporary(stream);
     b.finish(stream, capture).graph
 }
 
@@ -142,8 +140,7 @@ fn captures_of_two_machines_have_different_numbers() {
 
 #[test]
 fn names_go_through_numbers_and_no_changed_bit_names_anything() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let (pool, block, graph) = (b.pool, b.allocate(s), capture(&b, s));
     // Its stream has it at hand for the next request of the pool.
     b.engine.free(b.allocate(s).id).unwrap();
@@ -348,8 +345,7 @@ fn what_was_said_of_a_region_stays_until_it_is_forgotten() {
 /// that has their row.
 #[test]
 fn figures_of_pools_that_are_gone() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     come_and_go(&b, &[s], 10);
     let all = b.engine.statistics().unwrap().all;
     assert_eq!((all.allocation.current, all.allocation.allocated), (0, 20));
@@ -371,8 +367,7 @@ fn figures_of_pools_that_are_gone() {
 /// An ended capture is known as long as the driver may report it, and no longer.
 #[test]
 fn ended_captures_are_remembered_by_their_streams_alone() {
-    let b = bench(Config::default().report_leaks(false));
-    let streams: [StreamHandle; 4] = b.streams();
+    let (b, streams) = bench(Config::default().report_leaks(false)).with_streams::<4>();
     let run = |turns: usize| {
         for turn in 0..turns {
             let stream = streams[turn % 4];
@@ -406,8 +401,7 @@ fn ended_captures_are_remembered_by_their_streams_alone() {
 
 #[test]
 fn errors_show_pools_by_their_names() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let pool = b.engine.create_pool(PoolConfig::default().name("kv cache").max_bytes(8 * MIB));
     let error = b.engine.allocate(pool, 16 * MIB, s).unwrap_err();
     assert!(error.to_string().contains("pool \"kv cache\""), "{error}");

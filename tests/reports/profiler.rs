@@ -108,9 +108,7 @@ fn in_a_process_of_its_own() {
             driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
             engine.begin_capture(pool.id(), stream).unwrap();
             drop((pool, engine));
-            let b = bench(config);
-            let [stream] = b.streams();
-            let capture = b.begin(stream);
+            let (b, [stream], capture) = bench(config).capturing();
             b.reuse_without_edge(stream);
             assert!(b.try_finish(stream, capture).is_err());
         }

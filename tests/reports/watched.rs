@@ -214,9 +214,7 @@ fn metrics_are_those_of_the_list() {
 
 #[test]
 fn refused_captures_are_counted() {
-    let b = bench(Config::default());
-    let [stream] = b.streams();
-    let capture = b.begin(stream);
+    let (b, [stream], capture) = bench(Config::default()).capturing();
     b.reuse_without_edge(stream);
     assert!(b.try_finish(stream, capture).is_err());
     let counts = b.engine.statistics().unwrap().counts;

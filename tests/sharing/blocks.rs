@@ -51,17 +51,44 @@ fn holds(b: &Bench, (address, bytes): (u64, u64), tag: u64) -> bool {
     b.driver.read_tags(address, bytes).unwrap().iter().all(|&found| found == tag)
 }
 
+/// Why a block is not shared, and the words for that.
+fn why_not_shared(b: &Bench, block: Block) -> (WhyNotShared, String) {
+    let error = b.engine.sharing().share(block.id).unwrap_err();
+    let text = error.to_string();
+    match error {
+        Error::Sharing { why: SharingRefusal::NotShared { why, .. }, .. } => (why, text),
+        error => panic!("{error}"),
+    }
+}
+
+fn planned(plan: PlanChoice) -> Bench {
+    bench(Config::default().settings(Settings::default().exportable(true).plan(plan)))
+}
+
+/// A bench that maps ahead.
+fn growing() -> Bench {
+    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
+    bench(Config::default().settings(settings))
+}
+
+/// Four blocks of 8 MiB, each with a kernel behind its allocation.
+fn four_blocks(b: &Bench, stream: StreamHandle) -> [Block; 4] {
+    [(); 4].map(|()| {
+        let block = b.engine.allocate(b.pool, 8 * MIB, stream).unwrap();
+        b.launch(stream);
+        block
+    })
+}
+
 fn with_block() -> (Bench, StreamHandle, Block) {
-    let b = bench(exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench(exportable()).with_streams();
     let block = b.allocate(s);
     (b, s, block)
 }
 
 #[test]
 fn another_process_reads_and_writes_a_block() {
-    let b = bench(exportable());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = bench(exportable()).with_streams();
     let first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
     let second = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
     write(&b, s, (second.address, second.bytes), 7);
@@ -85,8 +112,7 @@ fn another_process_reads_and_writes_a_block() {
 
 #[test]
 fn a_piece_is_exported_once() {
-    let b = bench(exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench(exportable()).with_streams();
     let blocks: [Block; 2] =
         std::array::from_fn(|_| b.engine.allocate(b.pool, 3 * MIB, s).unwrap());
     let serials = |block| {
@@ -159,33 +185,21 @@ fn the_other_order_of_ends() {
 
 #[test]
 fn memory_that_was_not_made_for_it_is_refused() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
+    let (b, [s]) = bench(Config::default()).with_streams();
     let block = b.allocate(s);
-    let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Sharing {
-            why: SharingRefusal::NotShared { why: WhyNotShared::NotExportable, .. },
-            ..
-        }
-    ));
-    assert!(error.to_string().contains("exportable:True"), "{error}");
+    let (why, text) = why_not_shared(&b, block);
+    assert!(matches!(why, WhyNotShared::NotExportable));
+    assert!(text.contains("exportable:True"), "{text}");
     assert_eq!(b.driver.calls(Call::Export), 0);
 }
 
 #[test]
 fn memory_of_a_source_of_the_host_s_is_refused() {
-    let b = bench(exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench(exportable()).with_streams();
     let pool =
         b.engine.create_pool(PoolConfig::default().source(Arc::new(Given::new(b.driver.clone()))));
     let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
-    let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Sharing { why: SharingRefusal::NotShared { why: WhyNotShared::FromSource, .. }, .. }
-    ));
+    assert!(matches!(why_not_shared(&b, block).0, WhyNotShared::FromSource));
     // Nor is it opened to other devices: the source does that.
     b.driver.add_device(SimConfig::default());
     let calls = b.driver.calls(Call::SetAccess);
@@ -204,11 +218,7 @@ fn suspended_memory_is_refused_and_new_memory_is_another() {
     b.engine.host().suspend_discarding_all(b.pool).unwrap();
     assert!(export.upgrade().is_none(), "or the memory would not go");
     assert_eq!(b.driver.used_bytes(), 0);
-    let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Sharing { why: SharingRefusal::NotShared { why: WhyNotShared::Suspended, .. }, .. }
-    ));
+    assert!(matches!(why_not_shared(&b, block).0, WhyNotShared::Suspended));
     b.engine.host().resume_pool(b.pool).unwrap();
     let (_, after) = pieces(&b, block);
     assert_ne!(after[0].export.serial(), serial);
@@ -216,39 +226,23 @@ fn suspended_memory_is_refused_and_new_memory_is_another() {
 
 #[test]
 fn memory_that_comes_at_the_end_of_a_capture_is_refused() {
-    let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
-    let b = bench(Config::default().settings(settings));
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = planned(PlanChoice::Exact).capturing();
     let block = b.allocate(s);
-    let refused = |error: Error| {
-        assert!(matches!(
-            error,
-            Error::Sharing {
-                why: SharingRefusal::NotShared { why: WhyNotShared::Planned, .. },
-                ..
-            }
-        ));
-        assert!(error.to_string().contains("plan:none"), "{error}");
+    let refused = || {
+        let (why, text) = why_not_shared(&b, block);
+        assert!(matches!(why, WhyNotShared::Planned));
+        assert!(text.contains("plan:none"), "{text}");
     };
-    refused(b.engine.sharing().share(block.id).unwrap_err());
+    refused();
     b.launch(s);
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    refused(b.engine.sharing().share(block.id).unwrap_err());
+    b.end(s, capture);
+    refused();
 }
 
 #[test]
 fn a_shared_piece_is_not_exchanged_at_the_end() {
-    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
-    let b = bench(Config::default().settings(settings));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let blocks: [Block; 4] = std::array::from_fn(|_| {
-        let block = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
-        b.launch(s);
-        block
-    });
+    let (b, [s], capture) = growing().capturing();
+    let blocks = four_blocks(&b, s);
     let held = b.driver.used_bytes();
     assert!(held > 32 * MIB, "something was mapped ahead");
     let behind = |block: Block| b.driver.behind(block.address, block.bytes).unwrap();
@@ -256,8 +250,7 @@ fn a_shared_piece_is_not_exchanged_at_the_end() {
     let (offset, shared) = pieces(&b, blocks[3]);
     let theirs = other(&b);
     let (_, address) = import(&theirs, &sent(&shared)).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
+    b.end(s, capture);
     assert_eq!(behind(blocks[3]), before, "its memory has not moved");
     assert_eq!(b.driver.behind(address + offset, blocks[3].bytes), Some(before));
     assert_eq!(b.driver.used_bytes(), held);
@@ -269,10 +262,8 @@ fn graph_with_exported_memory(b: &Bench, stream: StreamHandle) -> (GraphId, Bloc
     let capture = b.begin(stream);
     let output = b.allocate(stream);
     let temporary = b.engine.allocate(b.pool, 24 * MIB, stream).unwrap();
-    b.launch(stream);
-    b.engine.free(temporary.id).unwrap();
-    let graph = b.driver.end_capture(stream).unwrap();
-    let report = b.engine.end_capture(capture, graph).unwrap();
+    b.launch_and_free(stream, temporary);
+    let report = b.end(stream, capture);
     // It was freed in the capture: what others have is named by its address.
     assert!(b.engine.sharing().keep_exported(temporary.address, temporary.bytes).unwrap());
     (report.graph, output, temporary)
@@ -285,9 +276,7 @@ fn is_exported(error: &Error) -> bool {
 
 #[test]
 fn what_others_have_exported_stays_behind_its_addresses() {
-    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
-    let b = bench(Config::default().settings(settings));
-    let [s, t] = b.streams();
+    let (b, [s, t]) = growing().with_streams();
     let (graph, output, temporary) = graph_with_exported_memory(&b, s);
     let behind = || b.driver.behind(temporary.address, temporary.bytes);
     let before = behind();
@@ -310,8 +299,7 @@ fn what_others_have_exported_stays_behind_its_addresses() {
     let more: [Block; 4] = std::array::from_fn(|_| b.engine.allocate(b.pool, 24 * MIB, s).unwrap());
     b.launch(s);
     more.iter().for_each(|block| b.engine.free(block.id).unwrap());
-    let later = b.driver.end_capture(s).unwrap();
-    let later = b.engine.end_capture(capture, later).unwrap().graph;
+    let later = b.end(s, capture).graph;
     assert_eq!(behind(), before);
     // Compaction has nothing to move here.
     assert_eq!(b.engine.host().compact_pool(b.pool).unwrap(), 0);
@@ -332,21 +320,13 @@ fn what_others_have_exported_stays_behind_its_addresses() {
 
 #[test]
 fn a_piece_that_is_exported_in_a_capture_is_not_exchanged_at_its_end() {
-    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
     let run = |exported: bool| {
-        let b = bench(Config::default().settings(settings.clone()));
-        let [s] = b.streams();
-        let capture = b.begin(s);
-        let blocks: [Block; 4] = std::array::from_fn(|_| {
-            let block = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
-            b.launch(s);
-            block
-        });
+        let (b, [s], capture) = growing().capturing();
+        let blocks = four_blocks(&b, s);
         let last = blocks[3].address;
         let before = b.driver.behind(last, MIB).unwrap();
         assert!(!exported || b.engine.sharing().keep_exported(last, 1).unwrap());
-        let graph = b.driver.end_capture(s).unwrap();
-        b.engine.end_capture(capture, graph).unwrap();
+        b.end(s, capture);
         b.driver.behind(last, MIB) == Some(before)
     };
     assert_eq!([true, false].map(run), [true, false]);
@@ -412,10 +392,7 @@ fn shared_blocks_sleep_and_others_keep_the_old_memory() {
 /// Memory that comes at a capture's end is exchanged by later captures, so it is not promised to others.
 #[test]
 fn planned_memory_is_not_kept_for_others() {
-    let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
-    let b = bench(Config::default().settings(settings));
-    let [s] = b.streams();
-    let capture = b.begin(s);
+    let (b, [s], capture) = planned(PlanChoice::Exact).capturing();
     let block = b.allocate(s);
     b.launch(s);
     let refused = || {
@@ -424,17 +401,14 @@ fn planned_memory_is_not_kept_for_others() {
         assert!(error.to_string().contains("plan:none"), "{error}");
     };
     refused();
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
+    b.end(s, capture);
     refused();
     b.driver.synchronize().unwrap();
     // A block that has its memory at once, made for others to map, keeps it; also through a suspension before.
     let capture = b.begin(s);
     let fixed = b.engine.allocate_fixed(b.pool, 4 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(fixed.id).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    let graph = b.engine.end_capture(capture, graph).unwrap().graph;
+    b.launch_and_free(s, fixed);
+    let graph = b.end(s, capture).graph;
     assert!(b.engine.host().suspend_discarding_all(b.pool).unwrap() > 0);
     let error = b.engine.sharing().keep_exported(fixed.address, fixed.bytes).unwrap_err();
     assert!(matches!(error, Error::NotKept { .. }), "{error}");
@@ -456,9 +430,7 @@ fn planned_memory_is_not_kept_for_others() {
 /// The arena of learned and repeated captures is memory as any other.
 #[test]
 fn the_arena_of_a_layout_stays() {
-    let settings = Settings::default().exportable(true).plan(PlanChoice::Auto);
-    let b = bench(Config::default().settings(settings));
-    let [s] = b.streams();
+    let (b, [s]) = planned(PlanChoice::Auto).with_streams();
     let (_, _, temporary) = graph_with_exported_memory(&b, s);
     let before = b.driver.behind(temporary.address, temporary.bytes);
     let (_, _, again) = graph_with_exported_memory(&b, s);
@@ -488,8 +460,7 @@ fn only_memory_that_is_there_is_kept_for_others() {
     assert!(b.engine.host().suspend_discarding_all(b.pool).unwrap() > 0);
     // Whole allocations never move.
     let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
-    let b = bench_on(plain, exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench_on(plain, exportable()).with_streams();
     let block = b.allocate(s);
     assert!(b.engine.sharing().keep_exported(block.address, block.bytes).unwrap());
 }
@@ -501,8 +472,7 @@ fn whole_allocations_go_by_their_own_names() {
     for (device, config) in
         [(plain, Config::default()), (SimConfig::default(), uncached), (plain, exportable())]
     {
-        let b = bench_on(device, config);
-        let [s] = b.streams();
+        let (b, [s]) = bench_on(device, config).with_streams();
         let _first = b.engine.allocate(b.pool, 600 << 10, s).unwrap();
         let block = b.engine.allocate(b.pool, 700 << 10, s).unwrap();
         let shared = b.engine.sharing().share(block.id).unwrap();
@@ -518,8 +488,7 @@ fn whole_allocations_go_by_their_own_names() {
 
 #[test]
 fn every_call_of_an_import_may_fail() {
-    let b = bench(exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench(exportable()).with_streams();
     let _first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
     let block = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
     let sent = sent(&pieces(&b, block).1);
@@ -556,8 +525,7 @@ fn every_call_of_an_import_may_fail() {
 
 #[test]
 fn an_export_that_fails_leaves_the_block_as_it_is() {
-    let b = bench(exportable());
-    let [s] = b.streams();
+    let (b, [s]) = bench(exportable()).with_streams();
     let _first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
     let block = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
     for n in 0..2 {
@@ -603,8 +571,7 @@ fn another_device_touches_what_is_there_and_what_comes() {
         let capture = b.begin(s);
         let captured = b.allocate(s);
         b.launch(s);
-        let graph = b.driver.end_capture(s).unwrap();
-        b.engine.end_capture(capture, graph).unwrap();
+        b.end(s, capture);
         let before = b.allocate(s);
         let reaches = |block: Block| second.behind(block.address, block.bytes).is_some();
         assert!(!reaches(before) && !reaches(captured));

@@ -8,8 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 
-use super::exportable;
 use super::other_process::{is_other_process, words, OtherProcess};
+use super::{exportable, sharing_refusal};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, host_with, Host};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport};
@@ -33,12 +33,11 @@ fn by_socket_alone(handle: &mut [u8]) {
     handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
 }
 
-/// Two processes on one device.
 fn is_unreachable(error: &Error) -> bool {
-    let Error::Engine(engine::Error::Sharing { why, .. }) = error else { return false };
-    matches!(why, SharingRefusal::Unreachable { .. })
+    matches!(sharing_refusal(error), SharingRefusal::Unreachable { .. })
 }
 
+/// Two processes on one device.
 fn two() -> [Host; 2] {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     [(); 2].map(|()| host_on(&driver, exportable()))
@@ -149,8 +148,8 @@ fn what_has_gone_is_not_opened() {
     let others: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
     let (again, new) = ours.two_pieces();
     let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
-    let Error::Engine(engine::Error::Sharing { why, .. }) = &error else { panic!("{error}") };
-    let SharingRefusal::Unreachable { by_number, by_socket, process } = why else {
+    let SharingRefusal::Unreachable { by_number, by_socket, process } = sharing_refusal(&error)
+    else {
         panic!("{error}")
     };
     assert_eq!(*process, std::process::id());
@@ -174,16 +173,8 @@ fn a_sender_that_has_ended_is_not_reached() {
     let mut other = shared.handle;
     other[PROCESS..PROCESS + 4].copy_from_slice(&1u32.to_le_bytes());
     let error = theirs.plugin.open_shared(0, &other).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Engine(engine::Error::Sharing {
-                why: SharingRefusal::Unreachable { process: 1, .. },
-                ..
-            })
-        ),
-        "{error}"
-    );
+    let why = sharing_refusal(&error);
+    assert!(matches!(why, SharingRefusal::Unreachable { process: 1, .. }), "{error}");
     assert_eq!(theirs.driver.calls(Call::Import), 0);
 }
 
@@ -191,10 +182,8 @@ fn a_sender_that_has_ended_is_not_reached() {
 fn damaged_handles_are_refused() {
     let [ours, theirs] = two();
     let (_, Shared { handle, .. }) = ours.two_pieces();
-    let error = |bytes: &[u8]| match theirs.plugin.open_shared(0, bytes) {
-        Err(Error::Engine(engine::Error::Sharing {
-            why: SharingRefusal::Handle(error), ..
-        })) => error,
+    let error = |bytes: &[u8]| match theirs.plugin.open_shared(0, bytes).unwrap_err() {
+        Error::Engine(engine::Error::Sharing { why: SharingRefusal::Handle(error), .. }) => error,
         other => panic!("{other:?}"),
     };
     for length in 0..handle.len() {
@@ -278,28 +267,14 @@ fn has_a_handle_of_pytorchs(ours: &Host) {
     assert!(behind(opened.address).is_none());
     let error = |bytes: &[u8]| theirs.plugin.open_shared(0, bytes).unwrap_err();
     let expandable = error(&[b"\x02e", &handle[2..]].concat());
-    assert!(matches!(
-        expandable,
-        Error::Engine(engine::Error::Sharing {
-            why: SharingRefusal::Handle(HandleError::Expandable),
-            ..
-        })
-    ));
+    let is = |error: &Error, why: HandleError| {
+        assert!(matches!(sharing_refusal(error), SharingRefusal::Handle(it) if *it == why));
+    };
+    is(&expandable, HandleError::Expandable);
     assert!(expandable.to_string().contains("expandable_segments:False"), "{expandable}");
-    assert!(matches!(
-        error(b"\x02c123"),
-        Error::Engine(engine::Error::Sharing {
-            why: SharingRefusal::Handle(HandleError::Damaged(_)),
-            ..
-        })
-    ));
-    assert!(matches!(
-        error(b"\x04c"),
-        Error::Engine(engine::Error::Sharing {
-            why: SharingRefusal::Handle(HandleError::Unknown),
-            ..
-        })
-    ));
+    let damaged = error(b"\x02c123");
+    assert!(matches!(sharing_refusal(&damaged), SharingRefusal::Handle(HandleError::Damaged(_))));
+    is(&error(b"\x04c"), HandleError::Unknown);
     // It would not come back at its addresses.
     let engine = ours.plugin.engine(0).unwrap();
     let refused = engine.host().suspend_discarding_all(engine.pools().unwrap()[0].id).unwrap_err();
@@ -313,11 +288,9 @@ fn what_cannot_be_shared_says_why() {
     let stream = ours.stream();
     let block = ours.plugin.allocate(3 * MIB, 0, stream).unwrap();
     let error = ours.plugin.share(block).unwrap_err();
+    let not_shared = sharing_refusal(&error);
     let why = WhyNotShared::NotExportable;
-    assert!(
-        matches!(&error, Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotShared { why: it, .. }, .. }) if *it == why),
-        "{error}"
-    );
+    assert!(matches!(not_shared, SharingRefusal::NotShared { why: it, .. } if *it == why));
     let inside = ours.plugin.share(block + 512).unwrap_err();
     assert!(matches!(inside, Error::UnknownAddress { call: "share", .. }));
     let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);

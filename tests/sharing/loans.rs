@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::exportable;
 use super::other_process::{is_other_process, words, OtherProcess};
+use super::{exportable, sharing_refusal};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, Host};
 use regraph::driver::{
@@ -193,17 +193,10 @@ fn what_is_lent_is_told_without_loans_that_are_back() {
 fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
     let (_, ours, loan, (theirs, taken)) = lent();
     let refused = ours.host.plugin.checkpoint(0, POOL).unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            Error::Engine(engine::Error::Checkpoint {
-                call: "checkpoint",
-                why: CheckpointRefusal::OnLoan,
-                ..
-            })
-        ),
-        "{refused}"
-    );
+    let Error::Engine(engine::Error::Checkpoint { call, why, .. }) = &refused else {
+        panic!("{refused}")
+    };
+    assert!(matches!((*call, why), ("checkpoint", CheckpointRefusal::OnLoan)), "{refused}");
     ours.gets_back(&loan, &theirs, taken);
     ours.host.plugin.checkpoint(0, POOL).unwrap();
     let refused = ours.lend(BYTES).unwrap_err();
@@ -370,13 +363,7 @@ fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
     let (driver, ours, loan, (theirs, taken)) = lent();
     let not_taken = |host: &Host| {
         let error = host.plugin.take_loan(0, &loan.handle).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotTaken { .. }, .. })
-            ),
-            "{error}"
-        );
+        assert!(matches!(sharing_refusal(&error), SharingRefusal::NotTaken { .. }));
         assert!(error.to_string().contains("another process has taken it"), "{error}");
     };
     let third = host_on(&driver, exportable());
@@ -413,9 +400,7 @@ fn two_loans_of_a_pool_hold_launches_back_together() {
 /// The connection goes with the plug-in, and what it has submitted may run still.
 #[test]
 fn a_connection_that_closes_gives_nothing_back() {
-    let (driver, ours) = lender();
-    let loan = ours.lend(BYTES).unwrap();
-    let (theirs, _) = borrower(&driver, &loan);
+    let (_, ours, loan, (theirs, _)) = lent();
     drop(theirs);
     assert!(!ours.recall(&loan, SHORT));
     assert_eq!(ours.state(&loan), LoanState::Taken);
@@ -431,13 +416,7 @@ fn a_lender_that_goes_is_noticed_and_the_memory_stays() {
     theirs.plugin.give_back_loan(taken.id).unwrap();
     assert_eq!(driver.behind(taken.address, BYTES), None);
     let error = theirs.plugin.take_loan(0, &loan.handle).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotTaken { .. }, .. })
-        ),
-        "{error}"
-    );
+    assert!(matches!(sharing_refusal(&error), SharingRefusal::NotTaken { .. }));
 }
 
 #[test]
@@ -524,16 +503,7 @@ fn handles_that_name_no_loan_are_refused() {
     assert_eq!(refused(&handle), HandleError::NoLoan);
     // No handle of a loan names memory for others to map.
     let error = theirs.plugin.open_shared(0, &loan.handle).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Engine(engine::Error::Sharing {
-                why: SharingRefusal::Handle(HandleError::Unknown),
-                ..
-            })
-        ),
-        "{error}"
-    );
+    assert!(matches!(sharing_refusal(&error), SharingRefusal::Handle(HandleError::Unknown)));
     let taken = theirs.plugin.take_loan(0, &loan.handle).unwrap();
     ours.gets_back(&loan, &theirs, taken);
     ours.sound();
@@ -551,13 +521,7 @@ fn what_cannot_be_lent_says_why_and_is_freed() {
     let driver = device();
     let ours = Lender::of(host_on(&driver, Config::default()));
     let error = ours.lend(BYTES).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotShared { .. }, .. })
-        ),
-        "{error}"
-    );
+    assert!(matches!(sharing_refusal(&error), SharingRefusal::NotShared { .. }));
     assert_eq!(ours.lent(), 0);
     ours.sound();
     // Memory that is allocated whole.

@@ -9,9 +9,20 @@ mod loans;
 mod other_process;
 
 use regraph::engine::Config;
+#[cfg(target_os = "linux")]
+use regraph::engine::{Error, SharingRefusal};
 use regraph::settings::Settings;
 
 /// Memory that other processes can map.
 fn exportable() -> Config {
     Config::default().settings(Settings::default().exportable(true))
+}
+
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn sharing_refusal(error: &regraph_plugin::Error) -> &SharingRefusal {
+    match error {
+        regraph_plugin::Error::Engine(Error::Sharing { why, .. }) => why,
+        error => panic!("{error}"),
+    }
 }

@@ -267,8 +267,7 @@ fn a_pool_that_gets_memory_before_its_region_is_shut_sleeps_too() {
     assert_eq!(b.acted(), 1);
     assert!(late.is_suspended() && is_asleep(late.allocate(MIB, stream)));
     drop(block.recv().unwrap());
-    b.regions.wake(Tags::All).unwrap();
-    b.is_whole();
+    b.wakes_whole();
 }
 
 /// A pool of the region that is destroyed by its name while the device is waited for is gone, and the others sleep.
@@ -282,8 +281,7 @@ fn a_pool_that_is_destroyed_before_its_region_is_shut_does_not_keep_the_others_a
     b.in_next("cuCtxSynchronize", move || engine.destroy_pool(pool).unwrap());
     b.regions.sleep(Tags::All).unwrap();
     assert_eq!(b.acted(), 1);
-    b.regions.wake(Tags::All).unwrap();
-    b.is_whole();
+    b.wakes_whole();
 }
 
 /// What is set for regions while they move does not wait for copies.
@@ -306,8 +304,7 @@ fn a_pool_with_memory_that_is_not_mapped_wakes_with_its_region() {
     let b = Bench::new();
     b.driver.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
     b.regions.sleep(Tags::All).unwrap_err();
-    b.regions.wake(Tags::All).unwrap();
-    b.is_whole();
+    b.wakes_whole();
     // Without its region nothing brings back what it held.
     b.driver.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
     b.regions.sleep(Tags::All).unwrap_err();
@@ -378,11 +375,9 @@ fn a_panic_loses_nothing() {
         assert!(b.regions.is_asleep("weights").unwrap());
         assert!(is_asleep(b.weights.allocate(512, b.stream)));
         assert!(is_asleep(b.graphs[0].0.launch(b.stream)));
-        b.regions.wake(Tags::All).unwrap();
-        b.is_whole();
+        b.wakes_whole();
         sleep();
-        b.regions.wake(Tags::All).unwrap();
-        b.is_whole();
+        b.wakes_whole();
     }
 }
 
@@ -418,8 +413,7 @@ fn what_cannot_be_waited_for_stays_shut() {
     assert!(is_asleep(b.graphs[1].0.launch(b.stream)));
     assert!(b.regions.is_asleep("weights").unwrap());
     b.driver.forget_failures();
-    b.regions.wake(Tags::All).unwrap();
-    b.is_whole();
+    b.wakes_whole();
 }
 
 /// What was copied, and what was not.
@@ -460,8 +454,7 @@ fn the_report_tells_what_was_copied_and_what_was_dropped() {
     let graphs = report()["graphs"].0.unwrap();
     assert_eq!(graphs.copied_bytes, 4 * MIB);
     assert!(graphs.dropped_bytes >= 4 * MIB);
-    b.regions.wake(Tags::All).unwrap();
-    b.is_whole();
+    b.wakes_whole();
 }
 
 /// A host that knows memory by its address: only its launches and captures of what sleeps are held up.

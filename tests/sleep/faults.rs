@@ -49,8 +49,7 @@ fn survives_with(weights: &Backup, again: bool, fail: impl Fn(&SimDriver)) -> bo
     model.is_whole();
     // Nothing that failed stands in the way of another time.
     model.regions.sleep(Tags::All).unwrap();
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
+    model.wakes_whole();
     model.close();
     failed
 }
@@ -178,8 +177,7 @@ fn only_who_put_pools_to_sleep_wakes_them() {
     assert!(matches!(others.wake(Tags::All), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
     drop(others);
     assert!(empty.resume().is_err() && empty.allocate(512, model.stream).is_err());
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
+    model.wakes_whole();
     drop(empty);
     model.close();
 }
@@ -213,8 +211,7 @@ fn what_a_failed_sleep_copied_counts_for_nothing() {
         assert!(model.regions.is_asleep("weights").unwrap(), "copies may be under way");
         if again {
             model.regions.sleep(Tags::All).unwrap();
-            model.regions.wake(Tags::All).unwrap();
-            model.is_whole();
+            model.wakes_whole();
             model.close();
         } else {
             let (pool, range) = (model.weights.id(), (model.blocks[0].0.address(), 512));
@@ -347,8 +344,7 @@ fn without_device_memory_all_sleeps_on() {
     model.regions.wake(&["graphs"]).unwrap();
     assert!(model.regions.is_asleep("weights").unwrap());
     model.engine.free(big.id).unwrap();
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
+    model.wakes_whole();
     model.engine.destroy_pool(other).unwrap();
     model.close();
 }
@@ -377,8 +373,7 @@ fn what_sleeps_says_so() {
     // Sleeping twice, and waking what is awake, does nothing.
     assert_eq!(model.regions.sleep(&["weights"]).unwrap(), 0);
     assert_eq!(model.regions.wake(&["graphs"]).unwrap(), 0);
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
+    model.wakes_whole();
     model.close();
 }
 
@@ -400,8 +395,7 @@ fn captures_and_launches_are_not_slept_over() {
     model.is_whole();
     model.driver.complete_all();
     assert!(model.regions.try_sleep(Tags::All).unwrap() > 0);
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
+    model.wakes_whole();
     drop(pool);
     model.close();
 }

@@ -212,6 +212,11 @@ impl Bench {
         self.is_whole_but("");
     }
 
+    fn wakes_whole(&self) {
+        self.regions.wake(Tags::All).unwrap();
+        self.is_whole();
+    }
+
     fn region_of(&self, block: &Memory<Device>) -> String {
         let tagged = self.engine.host().tagged_pools();
         let of = tagged.iter().find(|(_, pool)| *pool == block.pool().id());
@@ -318,8 +323,7 @@ fn a_file_that_cannot_be_written_leaves_all_awake() {
     bench.is_whole();
     fs::create_dir(&gone).unwrap();
     bench.regions.sleep(Tags::All).unwrap();
-    bench.regions.wake(Tags::All).unwrap();
-    bench.is_whole();
+    bench.wakes_whole();
 }
 
 #[test]
@@ -339,8 +343,7 @@ fn a_file_that_cannot_be_read_leaves_its_region_asleep() {
                 assert_eq!(bench.region("weights").file_bytes, live);
             }
             bench.fail(Fault::None);
-            bench.regions.wake(Tags::All).unwrap();
-            bench.is_whole();
+            bench.wakes_whole();
         }
     }
 }
@@ -379,8 +382,7 @@ fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
     bench.regions.retain(true);
     for retained in [false, true] {
         if retained {
-            bench.regions.wake(Tags::All).unwrap();
-            bench.is_whole();
+            bench.wakes_whole();
         } else {
             bench.regions.sleep(Tags::All).unwrap();
         }
@@ -482,8 +484,7 @@ fn workers_that_hold_the_same_keep_one_file() {
                 fs::write(&path, "something else").unwrap();
             }
             for bench in &benches {
-                bench.regions.wake(Tags::All).unwrap();
-                bench.is_whole();
+                bench.wakes_whole();
             }
         }
     }
@@ -537,8 +538,7 @@ fn what_is_no_backup_is_not_replaced() {
         );
         assert_eq!(written(&second), live, "{what}");
         assert!(look() == there && !folder.0.join(".weights.lock").exists(), "{what}");
-        second.regions.wake(Tags::All).unwrap();
-        second.is_whole();
+        second.wakes_whole();
         fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
     }
     second.regions.sleep(&["weights"]).unwrap();
@@ -573,8 +573,7 @@ fn the_turn_to_write_is_held_up_by_no_other_user() {
     assert!(told.is_some_and(|(_, text)| text.contains("region weights shares no file")));
     assert_eq!((written(&second), folder.names()), (second.live("weights"), Vec::new()));
     for bench in [&first, &second] {
-        bench.regions.wake(Tags::All).unwrap();
-        bench.is_whole();
+        bench.wakes_whole();
     }
 }
 
@@ -666,8 +665,7 @@ fn a_shared_file_that_cannot_be_read_or_written_harms_nothing() {
         second.regions.sleep(&["weights"]).unwrap();
         assert_eq!(written(&second), live, "{unread}");
         second.fail(Fault::None);
-        second.regions.wake(Tags::All).unwrap();
-        second.is_whole();
+        second.wakes_whole();
     }
     for fault in [Fault::Full(1), Fault::Late] {
         fs::remove_file(&path).unwrap();
@@ -679,8 +677,7 @@ fn a_shared_file_that_cannot_be_read_or_written_harms_nothing() {
         fs::write(&path, "").unwrap();
     }
     fs::remove_file(&path).unwrap();
-    first.regions.wake(Tags::All).unwrap();
-    first.is_whole();
+    first.wakes_whole();
     let gone: PathBuf = folder.0.join("no such folder").join("weights");
     second.regions.set_backup("weights", Backup::Shared(gone.as_path().into()));
     assert_eq!(told(second.regions.sleep(Tags::All), &gone).1, "made");

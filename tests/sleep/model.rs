@@ -6,7 +6,7 @@ use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph::plan::Options;
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged};
 
@@ -79,6 +79,11 @@ impl Model {
 
     pub fn submit(&self, inputs: &[Tagged], outputs: &[Tagged]) {
         launch(&*self.driver, self.stream, (inputs, outputs), 0);
+    }
+
+    pub fn wakes_whole(&self) {
+        self.regions.wake(Tags::All).unwrap();
+        self.is_whole();
     }
 
     /// All blocks hold what they held, and graphs replay.

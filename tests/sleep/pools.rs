@@ -64,25 +64,6 @@ fn judge(b: &Bench) {
     assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
 }
 
-/// Figures and snapshot agree with each other and with the device.
-fn judge_figures(b: &Bench) {
-    let all = b.engine.statistics().unwrap().all;
-    assert_eq!(all.reserved_bytes.current, b.driver.used_bytes());
-    assert_eq!(
-        all.reserved_bytes.current + all.suspended_bytes.current,
-        all.active_bytes.current + all.inactive_split_bytes.current
-    );
-    for figure in [all.reserved_bytes, all.suspended_bytes, all.segment] {
-        assert!(figure.peak >= figure.current);
-        assert_eq!(figure.allocated - figure.freed, figure.current);
-    }
-    let snapshot = b.engine.snapshot().unwrap();
-    regraph_trace::snapshot::validate(&snapshot).unwrap();
-    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
-    let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
-    assert_eq!(shown, all.reserved_bytes.current);
-}
-
 #[test]
 fn what_cannot_be_mapped_again_is_not_given_back() {
     let allocated = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
@@ -104,8 +85,7 @@ fn what_cannot_be_mapped_again_is_not_given_back() {
 #[test]
 fn a_pool_that_is_suspended_can_go() {
     for drop_it in [false, true] {
-        let b = bench(settings(true));
-        let [s] = b.streams();
+        let (b, [s]) = bench(settings(true)).with_streams();
         let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 8 * MIB], 1);
         b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         let refused = b.engine.destroy_pool(b.pool);
@@ -122,7 +102,7 @@ fn a_pool_that_is_suspended_can_go() {
             assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
             assert!(b.engine.host().resume_pool(b.pool).is_err());
             assert!(b.engine.host().is_suspended(b.pool).is_err());
-            judge_figures(&b);
+            b.judge_figures();
         }
         drop(b);
         assert_eq!(driver.calls(Call::Unreserve), unreserved + 1);
@@ -153,11 +133,11 @@ fn two_pools_take_turns_on_a_device_that_holds_one() {
         b.engine.host().suspend_discarding_outputs(other).unwrap();
         b.engine.host().resume_pool(b.pool).unwrap();
         first.replay(&b, s);
-        judge_figures(&b);
+        b.judge_figures();
         b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         b.engine.host().resume_pool(other).unwrap();
     }
-    judge_figures(&b);
+    b.judge_figures();
 }
 
 #[test]
@@ -185,7 +165,7 @@ fn without_memory_a_pool_stays_suspended() {
             }
             assert!(b.engine.host().is_suspended(b.pool).unwrap());
             assert_eq!(b.driver.used_bytes(), 40 * MIB);
-            judge_figures(&b);
+            b.judge_figures();
         }
         assert_eq!(b.engine.statistics().unwrap().counts.num_ooms, ooms + 2);
         // A request that fails says where the rest is.
@@ -197,12 +177,11 @@ fn without_memory_a_pool_stays_suspended() {
             other => panic!("{other:?}"),
         }
         // Its stream has not completed what it did with the block: that is waited for.
-        b.launch(s);
-        b.engine.free(block.id).unwrap();
+        b.launch_and_free(s, block);
         assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
         assert!(b.engine.statistics().unwrap().counts.num_sync_all_streams > 0);
         chain.replay(&b, s);
-        judge_figures(&b);
+        b.judge_figures();
     }
 }
 
@@ -235,8 +214,7 @@ proptest! {
         steps in vec((any::<bool>(), vec((0..5_usize, any::<bool>(), 0..4_u64), 0..4)), 0..8),
     ) {
         let calls = [Call::Create, Call::Map, Call::SetAccess, Call::Unmap, Call::Release];
-        let b = bench(settings(expandable));
-        let [s] = b.streams();
+        let (b, [s]) = bench(settings(expandable)).with_streams();
         let chain = Chain::capture(&b, b.pool, s, &[12 * MIB, 700, 19 * MIB, 12 * MIB], 7);
         let held = b.reserved();
         for (resume, failures) in steps {
@@ -254,13 +232,13 @@ proptest! {
                 assert_eq!(b.engine.host().is_suspended(b.pool).unwrap(), !resume);
                 assert_eq!(b.driver.used_bytes(), if resume { held } else { 0 });
             }
-            judge_figures(&b);
+            b.judge_figures();
         }
         b.driver.forget_failures();
         if resumes {
             b.engine.host().resume_pool(b.pool).unwrap();
             assert_eq!(b.reserved(), held);
-            judge_figures(&b);
+            b.judge_figures();
             chain.replay(&b, s);
         }
         b.engine.free(chain.output.id).unwrap();

@@ -41,8 +41,9 @@ impl Bench {
         Self { device, engine, pool, acts }
     }
 
-    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
-        [(); N].map(|()| self.device.create_stream().unwrap())
+    fn with_streams<const N: usize>(self) -> (Self, [StreamHandle; N]) {
+        let streams = [(); N].map(|()| self.device.create_stream().unwrap());
+        (self, streams)
     }
 
     fn block(&self, mib: u64, stream: StreamHandle) -> Block {
@@ -94,10 +95,12 @@ impl Bench {
     }
 }
 
-fn no_caching() -> Settings {
-    let mut settings = Settings::default();
-    settings.caching = false;
-    settings
+/// Takes 20 MiB for work that the stream marks.
+fn take(engine: &Engine<Arc<SimDriver>>, device: &SimDriver, pool: PoolId, thief: StreamHandle) {
+    let taken = engine.allocate(pool, 20 * MIB, thief).unwrap();
+    device.launch_kernel(thief, Launch::default()).unwrap();
+    engine.free(taken.id).unwrap();
+    engine.mark_stream(thief).unwrap();
 }
 
 /// Every call that waits for what streams hold.
@@ -123,7 +126,7 @@ fn others_allocate_while_a_call_waits() {
         ("empty_pool", Settings::default(), |b, _, _| {
             assert!(b.engine.host().empty_pool(b.pool, true).unwrap() >= 20 * MIB);
         }),
-        ("free without caching", no_caching(), |b, s, t| {
+        ("free without caching", Settings::default().caching(false), |b, s, t| {
             let block = b.block(4, s);
             b.engine.record_stream(block.id, t).unwrap();
             b.device.launch_kernel(t, Launch::default()).unwrap();
@@ -132,8 +135,7 @@ fn others_allocate_while_a_call_waits() {
     ];
     for (name, settings, call) in calls {
         let caching = settings.caching;
-        let b = Bench::new(40, settings);
-        let [s, t, other] = b.streams();
+        let (b, [s, t, other]) = Bench::new(40, settings).with_streams();
         let cached = b.engine.create_pool(PoolConfig::default());
         if caching {
             b.use_once(20, t);
@@ -153,16 +155,12 @@ fn others_allocate_while_a_call_waits() {
 
 #[test]
 fn a_request_whose_memory_another_thread_took_waits_for_that_too() {
-    let b = Bench::new(32, Settings::default());
-    let [s, t, thief] = b.streams();
+    let (b, [s, t, thief]) = Bench::new(32, Settings::default()).with_streams();
     b.use_once(20, t);
     let pool = b.pool;
     b.in_next_wait(move |engine, device| {
         device.complete(t).unwrap();
-        let taken = engine.allocate(pool, 20 * MIB, thief).unwrap();
-        device.launch_kernel(thief, Launch::default()).unwrap();
-        engine.free(taken.id).unwrap();
-        engine.mark_stream(thief).unwrap();
+        take(engine, device, pool, thief);
     });
     b.block(20, s);
     assert_eq!(b.waits(), 2);
@@ -172,8 +170,7 @@ fn a_request_whose_memory_another_thread_took_waits_for_that_too() {
 
 #[test]
 fn a_request_fails_once_it_has_lost_its_memory_for_good() {
-    let b = Bench::new(32, Settings::default());
-    let [s, t, thief] = b.streams();
+    let (b, [s, t, thief]) = Bench::new(32, Settings::default()).with_streams();
     b.use_once(20, t);
     let pool = b.pool;
     b.in_next_wait(move |engine, device| {
@@ -190,17 +187,13 @@ fn a_request_fails_once_it_has_lost_its_memory_for_good() {
 /// Others that take what is waited for, again and again, do not hold a request for ever.
 #[test]
 fn a_request_waits_so_often_and_no_more() {
-    let b = Bench::new(32, Settings::default());
-    let [s, t, thief] = b.streams();
+    let (b, [s, t, thief]) = Bench::new(32, Settings::default()).with_streams();
     b.use_once(20, t);
     let pool = b.pool;
     for _ in 0..100 {
         b.in_next_wait(move |engine, device| {
             device.complete_all();
-            let taken = engine.allocate(pool, 20 * MIB, thief).unwrap();
-            device.launch_kernel(thief, Launch::default()).unwrap();
-            engine.free(taken.id).unwrap();
-            engine.mark_stream(thief).unwrap();
+            take(engine, device, pool, thief);
         });
     }
     assert!(b.engine.allocate(b.pool, 20 * MIB, s).unwrap_err().out_of_memory().is_some());
@@ -212,8 +205,7 @@ fn a_request_waits_so_often_and_no_more() {
 #[test]
 fn what_happens_to_a_pool_during_a_wait_counts() {
     let run = |act: fn(&Engine<Arc<SimDriver>>, PoolId)| {
-        let b = Bench::new(32, Settings::default());
-        let [s, t] = b.streams();
+        let (b, [s, t]) = Bench::new(32, Settings::default()).with_streams();
         b.use_once(20, t);
         let own = b.engine.create_pool(PoolConfig::default());
         b.in_next_wait(move |engine, _| act(engine, own));
@@ -233,8 +225,7 @@ fn what_happens_to_a_pool_during_a_wait_counts() {
 /// The stream that asks is in a capture by then, which waits for nothing.
 #[test]
 fn a_capture_that_begins_during_a_wait_is_served_as_one() {
-    let b = Bench::new(64, Settings::default());
-    let [s, t] = b.streams();
+    let (b, [s, t]) = Bench::new(64, Settings::default()).with_streams();
     b.use_once(40, t);
     let pool = b.pool;
     b.in_next_wait(move |_, device| device.begin_capture(s, CaptureMode::Relaxed).unwrap());
@@ -249,8 +240,7 @@ fn a_capture_that_begins_during_a_wait_is_served_as_one() {
 /// Events that have completed are used again, but none that a thread waits for.
 #[test]
 fn no_event_is_recorded_while_a_thread_waits_for_it() {
-    let b = Bench::new(32, Settings::default());
-    let [s, t, other] = b.streams();
+    let (b, [s, t, other]) = Bench::new(32, Settings::default()).with_streams();
     let small = b.engine.create_pool(PoolConfig::default());
     b.use_once(20, t);
     let (send, later) = channel();
@@ -276,8 +266,7 @@ fn no_event_is_recorded_while_a_thread_waits_for_it() {
 #[test]
 fn others_go_on_while_a_layout_is_made() {
     const BLOCKS: u64 = 1_500;
-    let b = Bench::new(4 << 10, Settings::default());
-    let [s] = b.streams();
+    let (b, [s]) = Bench::new(4 << 10, Settings::default()).with_streams();
     let sizes = || (0..BLOCKS).map(|n| (1 + n * n % 37) * 40_960);
     let run = |pool: PoolId| {
         let mut live = VecDeque::new();
@@ -308,8 +297,7 @@ fn others_go_on_while_a_layout_is_made() {
 #[test]
 fn others_go_on_while_a_snapshot_is_brought_into_form() {
     const EVENTS: usize = 40_000;
-    let b = Bench::new(64, Settings::default());
-    let [s] = b.streams();
+    let (b, [s]) = Bench::new(64, Settings::default()).with_streams();
     b.engine.keep_history(&HistoryOptions::latest(EVENTS)).unwrap();
     for _ in 0..EVENTS {
         let block = b.block(1, s);
@@ -371,8 +359,7 @@ fn a_snapshot_is_of_one_moment() {
 #[test]
 fn a_history_keeps_the_latest_events() {
     let tell = |entries: usize, then: usize| {
-        let b = Bench::new(4 << 10, Settings::default());
-        let [s] = b.streams();
+        let (b, [s]) = Bench::new(4 << 10, Settings::default()).with_streams();
         b.engine.keep_history(&HistoryOptions::latest(entries)).unwrap();
         let mut live = VecDeque::new();
         for n in 0..900_u64 {

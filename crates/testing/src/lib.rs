@@ -14,7 +14,7 @@ mod weights;
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
 pub use given::Given;
 pub use graphs::{flawed_graphs, graphs, graphs_on, Counts, Features};
-pub use named::named;
+pub use named::{named, Kept};
 pub use readers::{
     certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
     snapshot_reader, texts,

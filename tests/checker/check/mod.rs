@@ -133,28 +133,22 @@ impl Scene {
         self.edges(number, &edges)
     }
 
+    fn push(&mut self, entry: Entry) -> &mut Self {
+        self.journal.push(entry);
+        self
+    }
+
     /// What the engine saw a node depend on.
     fn seen(&mut self, number: usize, from: &[usize]) -> &mut Self {
-        self.journal.push(Entry::Node { node: node(number), dependencies: (&full(from)).into() });
-        self
+        self.push(Entry::Node { node: node(number), dependencies: (&full(from)).into() })
     }
 
     fn look(&mut self, number: usize, terminals: &[usize]) -> &mut Self {
-        self.journal.push(Entry::Terminals {
-            stream: stream(number),
-            terminals: (&full(terminals)).into(),
-        });
-        self
+        self.push(Entry::Terminals { stream: stream(number), terminals: (&full(terminals)).into() })
     }
 
     fn allocate_at(&mut self, block: u64, on: usize, address: u64, bytes: u64) -> &mut Self {
-        self.journal.push(Entry::Allocate {
-            block: BlockNumber(block),
-            stream: stream(on),
-            address,
-            bytes,
-        });
-        self
+        self.push(Entry::Allocate { block: BlockNumber(block), stream: stream(on), address, bytes })
     }
 
     fn allocate(&mut self, block: u64, on: usize) -> &mut Self {
@@ -162,59 +156,48 @@ impl Scene {
     }
 
     fn used(&mut self, block: u64, on: usize) -> &mut Self {
-        self.journal.push(Entry::Use { block: BlockNumber(block), stream: stream(on) });
-        self
+        self.push(Entry::Use { block: BlockNumber(block), stream: stream(on) })
     }
 
     fn last_use(&mut self, block: u64, on: usize) -> &mut Self {
-        self.journal.push(Entry::LastUse { block: BlockNumber(block), stream: stream(on) });
-        self
+        self.push(Entry::LastUse { block: BlockNumber(block), stream: stream(on) })
     }
 
     fn outside(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Outside { block: BlockNumber(block) });
-        self
+        self.push(Entry::Outside { block: BlockNumber(block) })
     }
 
     fn free(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Free { block: BlockNumber(block) });
-        self
+        self.push(Entry::Free { block: BlockNumber(block) })
     }
 
     fn standing_at(&mut self, block: u64, address: u64, bytes: u64) -> &mut Self {
-        self.journal.push(Entry::Standing { block: BlockNumber(block), address, bytes });
-        self
+        self.push(Entry::Standing { block: BlockNumber(block), address, bytes })
     }
 
     fn pool(&mut self, next: u64) -> &mut Self {
         let (held, listed) = (1 << 20, 1 << 20);
-        self.journal.push(Entry::Pool { next: BlockNumber(next), held, listed });
-        self
+        self.push(Entry::Pool { next: BlockNumber(next), held, listed })
     }
 
     fn settled(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Settled { block: BlockNumber(block) });
-        self
+        self.push(Entry::Settled { block: BlockNumber(block) })
     }
 
     fn input(&mut self, block: u64, on: usize) -> &mut Self {
-        self.journal.push(Entry::Input { block: BlockNumber(block), stream: stream(on) });
-        self
+        self.push(Entry::Input { block: BlockNumber(block), stream: stream(on) })
     }
 
     fn bound(&mut self, address: u64, bytes: u64, memory: u64, offset: u64) -> &mut Self {
-        self.journal.push(Entry::Bound { address, bytes, memory, offset });
-        self
+        self.push(Entry::Bound { address, bytes, memory, offset })
     }
 
     fn shared_with(&mut self, memory: u64, bytes: u64, graph: u64) -> &mut Self {
-        self.journal.push(Entry::Shared { memory, bytes, graph: CaptureId(graph) });
-        self
+        self.push(Entry::Shared { memory, bytes, graph: CaptureId(graph) })
     }
 
     fn output_freed(&mut self, memory: u64, graph: u64) -> &mut Self {
-        self.journal.push(Entry::OutputFreed { memory, graph: CaptureId(graph) });
-        self
+        self.push(Entry::OutputFreed { memory, graph: CaptureId(graph) })
     }
 
     fn marked(&mut self, looked: bool, graphs: bool) {

@@ -11,9 +11,8 @@ use super::{tagged, two};
 
 #[test]
 fn each_engine_proves_its_blocks_over_the_whole_graph() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
     let capture = two.begin(a, b);
 
     // A block of the first device, read on the second.
@@ -96,8 +95,7 @@ fn a_capture_on_one_device_alone_may_use_blocks_of_the_other() {
 
 /// Reuses a block of each device behind a join and takes away one of the two edges that the order rests on.
 fn refused(broken: usize) {
-    let two = two(&Config::default());
-    let (a, b) = (two.sides[0].stream(), two.sides[1].stream());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
     let capture = two.begin(a, b);
     let own = [a, b];
@@ -183,9 +181,8 @@ fn a_checker_sees_what_its_engine_got_wrong_with_the_other_devices_streams() {
 
 #[test]
 fn a_ruined_capture_is_rolled_back_everywhere() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
     let capture = two.begin(a, b);
     let graph = first.graph(a);
     let blocks = [first.allocate(a), second.allocate(b)];
@@ -202,8 +199,7 @@ fn a_ruined_capture_is_rolled_back_everywhere() {
 
 #[test]
 fn abandoning_reaches_every_engine() {
-    let two = two(&Config::default());
-    let (a, b) = (two.sides[0].stream(), two.sides[1].stream());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let capture = two.begin(a, b);
     two.devices.abandon_capture(capture).unwrap();
     for side in &two.sides {
@@ -216,9 +212,8 @@ fn abandoning_reaches_every_engine() {
 
 #[test]
 fn an_older_block_used_in_the_capture_waits_for_the_other_devices_stream() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
     let old = first.allocate(a);
     first.write(a, tagged(old, 1));
     first.driver.complete_all();

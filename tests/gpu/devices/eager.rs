@@ -1,30 +1,34 @@
 //! Blocks of one device used on streams of the other, outside captures.
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::Config;
+use regraph::engine::{Block, Config};
 use regraph_sim::Call;
 use regraph_tagged::Program;
 
 use super::{tagged, two, Two};
 
-/// A block of the first device that its own stream wrote and the other device's stream reads, freed
-/// while neither has run.
-fn freed(two: &Two, a: StreamHandle, b: StreamHandle) -> u64 {
+/// A block of the first device that its own stream wrote and the other device's stream reads.
+fn used(two: &Two, a: StreamHandle, b: StreamHandle) -> Block {
     let [first, second] = &two.sides;
     let block = first.allocate(a);
     first.write(a, tagged(block, 1));
     second.wait(b, a);
     second.read(b, tagged(block, 1));
     first.engine.record_stream(block.id, b).unwrap();
-    first.engine.free(block.id).unwrap();
+    block
+}
+
+/// One that is freed while neither has run.
+fn freed(two: &Two, a: StreamHandle, b: StreamHandle) -> u64 {
+    let block = used(two, a, b);
+    two.sides[0].engine.free(block.id).unwrap();
     block.address
 }
 
 #[test]
 fn a_free_waits_for_the_other_devices_stream() {
-    let two = two(&Config::default());
-    let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
+    let first = &two.sides[0];
     let address = freed(&two, a, b);
     assert_eq!(first.driver.calls(Call::RecordEvent), 1, "on the foreign stream, at the free");
     // The own stream's work is done, the foreign one's is not.
@@ -65,9 +69,8 @@ fn spare_events_stay_with_their_device() {
 
 #[test]
 fn where_the_device_cannot_be_told_the_block_waits() {
-    let two = two(&Config::default());
-    let [first, _] = &two.sides;
-    let (a, b) = (first.stream(), two.sides[1].stream());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
+    let first = &two.sides[0];
     // The first is about the block's own stream.
     first.driver.fail_nth(Call::DeviceOfStream, 1, ErrorKind::NotSupported);
     let address = freed(&two, a, b);
@@ -81,22 +84,19 @@ fn where_the_device_cannot_be_told_the_block_waits() {
 
 #[test]
 fn where_no_event_can_be_had_for_it_the_block_waits() {
-    let two = two(&Config::default());
-    let [first, _] = &two.sides;
-    let (a, b) = (first.stream(), two.sides[1].stream());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
+    let first = &two.sides[0];
     first.driver.fail_nth(Call::CreateEvent, 1, ErrorKind::OutOfMemory);
     // The first is the host's, of the wait.
     let address = freed(&two, a, b);
-    let _ = address;
     first.driver.complete(a).unwrap();
     assert_ne!(first.allocate(a).address, address, "b has not run");
 }
 
 #[test]
 fn a_block_may_live_on_the_other_devices_stream() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
     let block = first.allocate(b);
     second.write(b, tagged(block, 5));
     first.engine.free(block.id).unwrap();
@@ -113,14 +113,9 @@ fn a_block_may_live_on_the_other_devices_stream() {
 
 #[test]
 fn a_foreign_stream_that_captures_owes_its_event() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
-    let block = first.allocate(a);
-    first.write(a, tagged(block, 1));
-    second.wait(b, a);
-    second.read(b, tagged(block, 1));
-    first.engine.record_stream(block.id, b).unwrap();
+    let block = used(&two, a, b);
     second.driver.begin_capture(b, CaptureMode::Global).unwrap();
     first.engine.free(block.id).unwrap();
     assert_eq!(first.driver.calls(Call::RecordEvent), 0);
@@ -133,9 +128,8 @@ fn a_foreign_stream_that_captures_owes_its_event() {
 
 #[test]
 fn a_foreign_stream_is_retired_where_it_was_seen() {
-    let two = two(&Config::default());
+    let (two, [a, b]) = two(&Config::default()).with_streams();
     let [first, second] = &two.sides;
-    let (a, b) = (first.stream(), second.stream());
     let address = freed(&two, a, b);
     first.engine.retire_stream(b).unwrap();
     second.engine.retire_stream(b).unwrap();

@@ -9,7 +9,7 @@ use regraph_tagged::CudaProgram;
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::random::{assert_telling, capture, eager};
-use super::{on, Two, MIB};
+use super::{mapped, on, Two, MIB};
 use crate::device::gpu::turn;
 use crate::device::tagged;
 
@@ -33,14 +33,6 @@ fn gpus() -> Option<Gpus> {
     let turn = turn();
     let configs = [Config::default(), Config::default()];
     Some(Gpus { two: on(drivers()?, configs), _turn: turn })
-}
-
-fn mapped(driver: &CudaProgram) -> u64 {
-    let address = driver.reserve(4 * MIB).unwrap();
-    let memory = driver.create(4 * MIB).unwrap();
-    driver.map(address, 4 * MIB, memory).unwrap();
-    driver.set_access(address, 4 * MIB).unwrap();
-    address
 }
 
 #[test]

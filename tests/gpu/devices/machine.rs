@@ -4,7 +4,8 @@ use regraph::driver::{Driver, HostApi, MemorySupport};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
-const MIB: u64 = 1 << 20;
+use super::{mapped, MIB};
+
 const SMALL: SimConfig =
     SimConfig { total_bytes: 8 * MIB, support: MemorySupport::Mapped { granularity: 2 * MIB } };
 
@@ -13,14 +14,6 @@ fn strangers() -> [SimDriver; 2] {
     let first = SimDriver::new(SMALL);
     let second = first.add_device(SMALL);
     [first, second]
-}
-
-fn mapped(driver: &SimDriver) -> u64 {
-    let address = driver.reserve(4 * MIB).unwrap();
-    let memory = driver.create(4 * MIB).unwrap();
-    driver.map(address, 4 * MIB, memory).unwrap();
-    driver.set_access(address, 4 * MIB).unwrap();
-    address
 }
 
 #[test]

@@ -60,6 +60,15 @@ fn two_with(configs: [Config; 2]) -> Two {
     on([first.with_peers(&[1]), second], configs)
 }
 
+/// 4 MiB that the driver has mapped.
+fn mapped(driver: &impl Driver) -> u64 {
+    let address = driver.reserve(4 * MIB).unwrap();
+    let memory = driver.create(4 * MIB).unwrap();
+    driver.map(address, 4 * MIB, memory).unwrap();
+    driver.set_access(address, 4 * MIB).unwrap();
+    address
+}
+
 fn on<P: Program>(drivers: [P; 2], configs: [Config; 2]) -> Two<P> {
     let mut devices = Devices::new();
     let mut sides = drivers.into_iter().zip(configs).map(|(driver, config)| {
@@ -110,6 +119,12 @@ impl<P: Program> Side<P> {
 }
 
 impl<P: Program> Two<P> {
+    /// With a stream of each device.
+    fn with_streams(self) -> (Self, [StreamHandle; 2]) {
+        let streams = self.sides.each_ref().map(Side::stream);
+        (self, streams)
+    }
+
     /// Waits for both devices and counts the wrong tags since the last time.
     fn wrong_tags(&self) -> u64 {
         self.sides.iter().for_each(|side| side.driver.synchronize().unwrap());

@@ -60,8 +60,7 @@ fn double<P: Device>(
 fn shapes_come_and_go_and_each_call_sees_its_inputs<P: Device>(driver: &Arc<P>) {
     for seed in 0..4 {
         driver.schedule(seed);
-        let bench = Bench::new(driver);
-        let [s, t, side] = bench.streams();
+        let (bench, [s, t, side]) = Bench::new(driver).with_streams();
         let captured = AtomicU64::new(0);
         let options = Options::default().most_shapes(NonZeroUsize::new(4).unwrap());
         let mut callable =
@@ -99,8 +98,7 @@ fn shapes_come_and_go_and_each_call_sees_its_inputs<P: Device>(driver: &Arc<P>) 
 }
 
 fn parts_leave_their_outputs_to_the_next<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, side] = bench.streams();
+    let (bench, [s, side]) = Bench::new(driver).with_streams();
     type Both<P> = (Outputs<P>, Outputs<P>);
     let make = |stage: &Stage<'_, Shared<P>>, shape: &u64| input(&*bench.driver, stage, *shape);
     let mut callable = Callable::new(&bench.pool, Options::default().warm_ups(2), make)
@@ -133,8 +131,7 @@ fn parts_leave_their_outputs_to_the_next<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_part_that_fails_leaves_the_other_shapes<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, side] = bench.streams();
+    let (bench, [s, side]) = Bench::new(driver).with_streams();
     let mut callable = Callable::new(
         &bench.pool,
         Options::default(),
@@ -164,8 +161,7 @@ fn a_part_that_fails_leaves_the_other_shapes<P: Device>(driver: &Arc<P>) {
 
 fn callables_of_a_pool_share_its_memory<P: Device>(driver: &Arc<P>) {
     let reserved = |count: u64| {
-        let bench = Bench::new(driver);
-        let [s, side] = bench.streams();
+        let (bench, [s, side]) = Bench::new(driver).with_streams();
         let mut callables: Vec<_> = (0..count)
             .map(|number| {
                 let bench = &bench;
@@ -205,8 +201,7 @@ fn callables_of_a_pool_share_its_memory<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, side] = bench.streams();
+    let (bench, [s, side]) = Bench::new(driver).with_streams();
     let make = |stage: &Stage<'_, Shared<P>>, shape: &u64| input(&*bench.driver, stage, *shape);
     let mut callable = Callable::new(&bench.pool, Options::default(), make).part(
         |stage, shape, input: &mut Block<P>, output: &mut Outputs<P>| {

@@ -45,8 +45,7 @@ fn is_free<P: Device>(bench: &Bench<P>, stream: StreamHandle) {
 }
 
 fn an_error_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         let result = bench.engine.capture(s, &bench.pool, mode, |capture| {
             let memory = capture.allocate(2 * MIB, s)?;
@@ -61,8 +60,7 @@ fn an_error_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_panic_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s] = bench.streams();
+    let (bench, [s]) = Bench::new(driver).with_streams();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         bench.engine.capture(s, &bench.pool, CaptureMode::Global, |capture| {
             let _memory = capture.allocate(2 * MIB, s)?;
@@ -78,8 +76,7 @@ fn a_panic_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_stream_that_is_not_joined_is_an_error<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let result = bench.engine.capture(s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
         let memory = capture.allocate(2 * MIB, s)?;
         bench.driver.wait(t, s)?;
@@ -94,8 +91,7 @@ fn a_stream_that_is_not_joined_is_an_error<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t, u] = bench.streams();
+    let (bench, [s, t, u]) = Bench::new(driver).with_streams();
     let result = bench.engine.capture(s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
         let _memory = capture.allocate(2 * MIB, s)?;
         // Two captures must not meet.
@@ -112,8 +108,7 @@ fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_guard_does_what_the_closure_does<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s] = bench.streams();
+    let (bench, [s]) = Bench::new(driver).with_streams();
     let capture = Capture::begin(&bench.pool, s, CaptureMode::Relaxed).unwrap();
     let memory = capture.allocate(MIB, s).unwrap();
     launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
@@ -131,8 +126,7 @@ fn a_guard_does_what_the_closure_does<P: Device>(driver: &Arc<P>) {
 }
 
 fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     for ended_first in [false, true] {
         bench.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
         let capture = Capture::adopt(&bench.pool, s).unwrap();
@@ -195,16 +189,13 @@ fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
         "{in_use:?}"
     );
     assert_eq!(bench.wrong(), 0);
-    drop(graph);
-    other.close();
+    other.close_after(graph);
     second.synchronize().unwrap();
-    drop(second);
-    bench.close();
+    bench.close_after(second);
 }
 
 fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let (graph, output) = bench.chain([s, t], (10, 3, MIB, 0)).unwrap();
     let again = bench.engine.capture(t, &bench.pool, CaptureMode::Relaxed, |_| graph.launch(t));
     assert!(
@@ -213,8 +204,7 @@ fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
     );
     graph.launch(t).unwrap();
     assert_eq!(bench.wrong(), 0);
-    drop((graph, output));
-    bench.close();
+    bench.close_after((graph, output));
 }
 
 fn captures_need_what_was_estimated<P: Device>(driver: &Arc<P>) {
@@ -247,6 +237,5 @@ fn captures_need_what_was_estimated<P: Device>(driver: &Arc<P>) {
         graph.launch(streams[0]).unwrap();
     }
     assert_eq!(bench.wrong(), 0);
-    drop(graphs);
-    bench.close();
+    bench.close_after(graphs);
 }

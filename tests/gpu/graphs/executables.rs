@@ -15,8 +15,7 @@ twins! {
 }
 
 fn an_update_is_for_launches_that_come_after_it<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [stream] = bench.streams();
+    let (bench, [stream]) = Bench::new(driver).with_streams();
     let [a, b] = [(); 2].map(|()| bench.pool.allocate(64 * KIB, stream).unwrap());
     let capture = |from: u64, to: u64| {
         driver.begin_capture(stream, CaptureMode::ThreadLocal).unwrap();
@@ -44,13 +43,11 @@ fn an_update_is_for_launches_that_come_after_it<P: Device>(driver: &Arc<P>) {
     graphs.into_iter().for_each(|graph| driver.destroy_graph(graph).unwrap());
     launch(&**driver, stream, (&[tagged(&a, 2), tagged(&b, 2)], &[]), 0);
     assert_eq!(bench.wrong(), 0);
-    drop((a, b));
-    bench.close();
+    bench.close_after((a, b));
 }
 
 fn what_an_update_cannot_change_is_refused<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [stream, other] = bench.streams();
+    let (bench, [stream, other]) = Bench::new(driver).with_streams();
     let block = bench.pool.allocate(64 * KIB, stream).unwrap();
     let (from, to) = ([tagged(&block, 1)], [tagged(&block, 1)]);
     let capture = |body: &dyn Fn()| {
@@ -104,13 +101,11 @@ fn what_an_update_cannot_change_is_refused<P: Device>(driver: &Arc<P>) {
     println!("by an edge of another type: {:?}", driver.update(executable, graphs[1]));
     driver.destroy_executable(executable).unwrap();
     graphs.into_iter().chain(again).for_each(|graph| driver.destroy_graph(graph).unwrap());
-    drop(block);
-    bench.close();
+    bench.close_after(block);
 }
 
 fn moved_nodes_run_and_leave_a_graph_that_does_nothing<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [stream, other] = bench.streams();
+    let (bench, [stream, other]) = Bench::new(driver).with_streams();
     let [a, b] = [(); 2].map(|()| bench.pool.allocate(64 * KIB, stream).unwrap());
     driver.begin_capture(stream, CaptureMode::ThreadLocal).unwrap();
     launch(&**driver, stream, (&[tagged(&a, 1)], &[tagged(&a, 2)]), 0);
@@ -135,6 +130,5 @@ fn moved_nodes_run_and_leave_a_graph_that_does_nothing<P: Device>(driver: &Arc<P
     }
     assert_eq!(bench.wrong(), 0);
     [empty, whole].iter().for_each(|&it| driver.destroy_executable(it).unwrap());
-    drop((a, b));
-    bench.close();
+    bench.close_after((a, b));
 }

@@ -33,8 +33,7 @@ fn launches_without_an_order_show<P: Device>(driver: &Arc<P>) {
 
 fn threads_launch_the_graphs_of_a_pool<P: Device>(driver: &Arc<P>) {
     driver.schedule(7);
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let graphs: Vec<_> = (0..4)
         .map(|number| bench.chain([s, t], (1000 * (number + 1), 5, MIB, 2_000)).unwrap().0)
         .collect();
@@ -50,14 +49,12 @@ fn threads_launch_the_graphs_of_a_pool<P: Device>(driver: &Arc<P>) {
         }
     });
     assert_eq!(bench.wrong(), 0);
-    drop(graphs);
-    bench.close();
+    bench.close_after(graphs);
 }
 
 /// A launch on a new stream comes after those on one that is gone, also if it has the same handle.
 fn a_stream_s_handle_may_be_given_again<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let (first, _) = bench.chain([s, t], (1000, 6, MIB, 50_000)).unwrap();
     let (second, _) = bench.chain([s, t], (2000, 6, MIB, 0)).unwrap();
     for round in 0..20 {
@@ -67,6 +64,5 @@ fn a_stream_s_handle_may_be_given_again<P: Device>(driver: &Arc<P>) {
         bench.driver.destroy_stream(stream).unwrap();
     }
     assert_eq!(bench.wrong(), 0);
-    drop((first, second));
-    bench.close();
+    bench.close_after((first, second));
 }

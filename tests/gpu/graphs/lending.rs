@@ -93,6 +93,5 @@ fn threads_launch_and_borrow<P: Device>(driver: &Arc<P>) {
     });
     assert!(launched > 0 && lent > 0, "{launched} launches, {lent} blocks lent");
     assert_eq!(bench.wrong(), 0);
-    drop(graphs);
-    bench.close();
+    bench.close_after(graphs);
 }

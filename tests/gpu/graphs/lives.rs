@@ -27,8 +27,7 @@ impl Drop for Noted {
 }
 
 fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let gone = Arc::new(AtomicBool::new(false));
     let weights = Arc::new(bench.pool.allocate(MIB, s).unwrap());
     launch(&*bench.driver, s, (&[], &[range(&weights, 9)]), 0);
@@ -50,13 +49,11 @@ fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
     let next = bench.pool.allocate(MIB, t).unwrap();
     launch(&*bench.driver, t, (&[], &[range(&next, 10)]), 0);
     assert_eq!(bench.wrong(), 0);
-    drop(next);
-    bench.close();
+    bench.close_after(next);
 }
 
 fn a_pool_outlives_its_name<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver);
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = Bench::new(driver).with_streams();
     let (graph, output) = bench.chain([s, t], (100, 4, MIB, 0)).unwrap();
     let Bench { driver, engine, pool } = bench;
     drop(pool);
@@ -73,8 +70,7 @@ fn a_pool_outlives_its_name<P: Device>(driver: &Arc<P>) {
 fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
     for seed in 0..8 {
         driver.schedule(seed);
-        let bench = Bench::new(driver);
-        let [s, t, u] = bench.streams();
+        let (bench, [s, t, u]) = Bench::new(driver).with_streams();
         let (slow, _) = bench.chain([s, t], (100, 6, MIB, 100_000)).unwrap();
         let (quick, _) = bench.chain([s, t], (200, 6, MIB, 0)).unwrap();
         driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
@@ -96,8 +92,7 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
         quick.launch(u).unwrap();
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         driver.destroy_graph(graph).unwrap();
-        drop((slow, quick, lease));
-        bench.close();
+        bench.close_after((slow, quick, lease));
     }
 }
 
@@ -139,7 +134,6 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             assert_eq!(bench.wrong(), 0, "seed {seed}");
         }
         bench.pool.suspend_discarding_all().unwrap();
-        drop((graphs, other));
-        bench.close();
+        bench.close_after((graphs, other));
     }
 }

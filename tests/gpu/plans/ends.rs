@@ -35,13 +35,11 @@ fn too_little_memory_refuses_the_capture_and_nothing_else<P: Device>(driver: &Ar
     graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&output, 101));
-    drop((graph, more, output));
-    bench.close();
+    bench.close_after((graph, more, output));
 }
 
 fn blocks_outlive_their_graph<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, Options::default());
-    let [s] = bench.streams();
+    let (bench, [s]) = planned(driver, Options::default()).with_streams();
     let (graph, output) =
         bench.capture(s, |it| bench.line(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
     graph.launch(s).unwrap();
@@ -54,6 +52,5 @@ fn blocks_outlive_their_graph<P: Device>(driver: &Arc<P>) {
     bench.driver.progress(s);
     assert!(bench.holds(&output, 9));
     assert_eq!(bench.reserved(), 4 * MIB);
-    drop(output);
-    bench.close();
+    bench.close_after(output);
 }

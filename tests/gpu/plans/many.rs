@@ -40,8 +40,8 @@ fn outputs_survive_every_order_of_launches<P: Device>(driver: &Arc<P>) {
     ];
     for (seed, captured) in orders(SIZES.len()).into_iter().enumerate() {
         driver.schedule(seed as u64);
-        let bench = planned(driver, if seed % 2 == 0 { granules() } else { Options::default() });
-        let [stream, other] = bench.streams();
+        let options = if seed % 2 == 0 { granules() } else { Options::default() };
+        let (bench, [stream, other]) = planned(driver, options).with_streams();
         let mut graphs: Vec<_> = captured
             .iter()
             .map(|&which| {
@@ -63,16 +63,14 @@ fn outputs_survive_every_order_of_launches<P: Device>(driver: &Arc<P>) {
                 assert!(bench.holds(output, *tag), "{which} of {captured:?}, launched {order:?}");
             }
         }
-        drop(graphs);
-        bench.close();
+        bench.close_after(graphs);
     }
 }
 
 fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<P>) {
     let mut random = Rng::with_seed(3);
     for _ in 0..12 {
-        let bench = planned(driver, granules());
-        let [stream] = bench.streams();
+        let (bench, [stream]) = planned(driver, granules()).with_streams();
         let (mut outputs, mut largest, mut kept) = (0, 0, Vec::new());
         for number in 0..6 {
             let steps = 2 + random.usize(..5);
@@ -86,14 +84,12 @@ fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<
             let plan = kept.last().unwrap().0.report().plan.unwrap();
             assert_eq!((plan.minimum_bytes, plan.excess_bytes), (least, 0));
         }
-        drop(kept);
-        bench.close();
+        bench.close_after(kept);
     }
 }
 
 fn memory_of_outputs_that_are_freed_serves_later_graphs<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, granules());
-    let [stream] = bench.streams();
+    let (bench, [stream]) = planned(driver, granules()).with_streams();
     let one = |tag, sizes: &[u64]| {
         bench.capture(stream, |capture| bench.line(capture, stream, (tag, sizes))).unwrap()
     };
@@ -114,13 +110,11 @@ fn memory_of_outputs_that_are_freed_serves_later_graphs<P: Device>(driver: &Arc<
     }
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&held, 2001));
-    drop((first, second, third, held));
-    bench.close();
+    bench.close_after((first, second, third, held));
 }
 
 fn a_released_graph_gives_back_what_it_alone_used<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, granules());
-    let [stream] = bench.streams();
+    let (bench, [stream]) = planned(driver, granules()).with_streams();
     let one = |tag, sizes: &[u64]| {
         bench.capture(stream, |capture| bench.line(capture, stream, (tag, sizes))).unwrap()
     };
@@ -139,6 +133,5 @@ fn a_released_graph_gives_back_what_it_alone_used<P: Device>(driver: &Arc<P>) {
     drop(output);
     bench.engine.empty_cache().unwrap();
     assert_eq!(bench.reserved(), 4 * MIB);
-    drop(small);
-    bench.close();
+    bench.close_after(small);
 }

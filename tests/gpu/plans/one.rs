@@ -17,8 +17,7 @@ twins! {
 
 /// Streams that do not wait for one another, then one that waits for all.
 fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, Options::default());
-    let [s, t] = bench.streams();
+    let (bench, [s, t]) = planned(driver, Options::default()).with_streams();
     let body = |capture: &_| {
         bench.driver.wait(t, s)?;
         // 4 + 8 MiB at most on each, at any time against each other.
@@ -41,13 +40,11 @@ fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
     }
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&all, 1));
-    drop((graph, all));
-    bench.close();
+    bench.close_after((graph, all));
 }
 
 fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, Options::default());
-    let [s] = bench.streams();
+    let (bench, [s]) = planned(driver, Options::default()).with_streams();
     let (graph, _) = bench
         .capture(s, |capture| {
             let small: Vec<_> =
@@ -71,13 +68,11 @@ fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
     assert_eq!(bench.reserved(), 8 * MIB);
     graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
-    drop(graph);
-    bench.close();
+    bench.close_after(graph);
 }
 
 fn a_plan_tells_its_cost_before_it_is_carried_out<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, Options::default());
-    let [s] = bench.streams();
+    let (bench, [s]) = planned(driver, Options::default()).with_streams();
     let mut told = None;
     let (graph, _) = bench
         .capture(s, |capture| {
@@ -91,16 +86,15 @@ fn a_plan_tells_its_cost_before_it_is_carried_out<P: Device>(driver: &Arc<P>) {
     let plan = graph.report().plan.unwrap();
     assert_eq!(pool, bench.pool.id());
     assert_eq!((told.bytes(), told.mappings.len()), (plan.bytes, plan.mappings));
-    drop(graph);
-    bench.close();
+    bench.close_after(graph);
 }
 
 fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
     let sizes: Vec<u64> = (0..40).map(|step| (1 + step % 5) * PAGE).collect();
     let mut before = u64::MAX;
     for most in [1, 4, 8, 16, 32, 64] {
-        let bench = planned(driver, Options::default().max_mappings(Some(most)));
-        let [s] = bench.streams();
+        let (bench, [s]) =
+            planned(driver, Options::default().max_mappings(Some(most))).with_streams();
         let (graph, _) =
             bench.capture(s, |capture| bench.line(capture, s, (100, &sizes)).map(drop)).unwrap();
         let plan = graph.report().plan.unwrap();
@@ -109,8 +103,7 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
         before = plan.bytes;
         graph.launch(s).unwrap();
         assert_eq!(bench.wrong(), 0);
-        drop(graph);
-        bench.close();
+        bench.close_after(graph);
     }
     assert_eq!(before, 9 * PAGE, "with enough of them, the least");
 }
@@ -120,8 +113,7 @@ fn a_capture_can_do_without<P: Device>(driver: &Arc<P>) {
     for (config, plan) in
         [(PoolConfig::default().plan(Options::default()), false), (PoolConfig::default(), true)]
     {
-        let bench = Bench::with(driver, config);
-        let [s] = bench.streams();
+        let (bench, [s]) = Bench::with(driver, config).with_streams();
         let (graph, _) = bench
             .capture(s, |capture| {
                 bench.engine.plans().plan_capture(capture.id(), plan.then(Options::default))?;
@@ -132,7 +124,6 @@ fn a_capture_can_do_without<P: Device>(driver: &Arc<P>) {
         assert_eq!(bench.reserved(), 8 * MIB);
         graph.launch(s).unwrap();
         assert_eq!(bench.wrong(), 0);
-        drop(graph);
-        bench.close();
+        bench.close_after(graph);
     }
 }

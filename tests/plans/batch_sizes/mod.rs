@@ -35,8 +35,7 @@ fn capture(
     b.launch(main);
     let result = model(&Pass { bench: b, main, side }, batch);
     if output == Output::Copied {
-        b.launch(main);
-        b.engine.free(result.id).unwrap();
+        b.launch_and_free(main, result);
     }
     let report = b.finish(main, capture);
     assert!(report.verified);
@@ -159,8 +158,7 @@ fn a_small_batch_captured_first_costs_nothing() {
 
 #[test]
 fn work_outside_takes_and_trims_what_a_capture_has_not_opened() {
-    let b = bench(Config::default());
-    let [main, side, outside] = b.streams();
+    let (b, [main, side, outside]) = bench(Config::default()).with_streams();
     capture(&b, [main, side], models::mlp_4096, 16, Output::Copied);
     let before = b.reserved();
     let block = b.engine.allocate(b.pool, 8 * MIB, outside).unwrap();

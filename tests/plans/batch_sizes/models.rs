@@ -33,6 +33,10 @@ impl Pass<'_> {
         self.bench.engine.free(block.id).unwrap();
     }
 
+    fn drop_all<const N: usize>(&self, blocks: [Block; N]) {
+        blocks.into_iter().for_each(|block| self.drop(block));
+    }
+
     fn fork(&self) {
         if self.side != self.main {
             self.bench.driver.wait(self.side, self.main).unwrap();
@@ -57,8 +61,8 @@ pub type Model = fn(&Pass<'_>, u64) -> Block;
 
 pub const MODELS: [(&str, Model); 8] = [
     ("logits", logits),
-    ("mlp 1024", mlp_1024),
-    ("mlp 2048", mlp_2048),
+    ("mlp 1024", |pass, batch| mlp(pass, batch, 1024)),
+    ("mlp 2048", |pass, batch| mlp(pass, batch, 2048)),
     ("mlp 4096", mlp_4096),
     ("mlp 16384", mlp_16384),
     ("attention", attention),
@@ -84,20 +88,10 @@ fn mlp(pass: &Pass<'_>, batch: u64, hidden: u64) -> Block {
         pass.join();
         pass.used_by(&gate, pass.main);
         let next = pass.run(row, pass.main);
-        pass.drop(gate);
-        pass.drop(down);
-        pass.drop(x);
+        pass.drop_all([gate, down, x]);
         x = next;
     }
     x
-}
-
-pub fn mlp_1024(pass: &Pass<'_>, batch: u64) -> Block {
-    mlp(pass, batch, 1024)
-}
-
-pub fn mlp_2048(pass: &Pass<'_>, batch: u64) -> Block {
-    mlp(pass, batch, 2048)
 }
 
 pub fn mlp_4096(pass: &Pass<'_>, batch: u64) -> Block {
@@ -125,21 +119,16 @@ pub fn attention(pass: &Pass<'_>, batch: u64) -> Block {
         let score = pass.run(scores, pass.main);
         let mask = pass.run(batch * tokens * 4 + 1000, pass.main);
         let soft = pass.run(scores, pass.main);
-        pass.drop(score);
-        pass.drop(mask);
-        pass.drop(keys);
+        pass.drop_all([score, mask, keys]);
         let dropped = pass.run(scores, pass.main);
         pass.drop(soft);
         pass.join();
         pass.used_by(&values, pass.main);
         let workspace = pass.block(4 << 20, pass.main);
         let mixed = pass.run(row, pass.main);
-        pass.drop(workspace);
-        pass.drop(dropped);
-        pass.drop(values);
+        pass.drop_all([workspace, dropped, values]);
         let next = pass.run(row, pass.main);
-        pass.drop(mixed);
-        pass.drop(x);
+        pass.drop_all([mixed, x]);
         x = next;
     }
     x
@@ -162,16 +151,12 @@ pub fn decode(pass: &Pass<'_>, batch: u64) -> Block {
         pass.join();
         pass.used_by(&partial, pass.main);
         let mixed = pass.run(row, pass.main);
-        pass.drop(tables);
-        pass.drop(partial);
-        pass.drop(query);
+        pass.drop_all([tables, partial, query]);
         let up = pass.run(3 * row + 512, pass.main);
         let active = pass.run(3 * row / 2, pass.main);
         pass.drop(up);
         let next = pass.run(row, pass.main);
-        pass.drop(active);
-        pass.drop(mixed);
-        pass.drop(x);
+        pass.drop_all([active, mixed, x]);
         x = next;
     }
     let logits = pass.run(batch * 32_000 * 4, pass.main);
@@ -210,9 +195,7 @@ pub fn experts(pass: &Pass<'_>, batch: u64) -> Block {
             pass.used_by(&down, pass.main);
             pass.drop(down);
         }
-        pass.drop(sorted);
-        pass.drop(gate);
-        pass.drop(x);
+        pass.drop_all([sorted, gate, x]);
         x = next;
     }
     x
@@ -226,8 +209,7 @@ pub fn logits(pass: &Pass<'_>, batch: u64) -> Block {
         let narrow = pass.run(batch * (56 << 10), pass.main);
         pass.drop(wide);
         let next = pass.run(batch * (16 << 10), pass.main);
-        pass.drop(narrow);
-        pass.drop(hidden);
+        pass.drop_all([narrow, hidden]);
         hidden = next;
     }
     let logits = pass.run(batch * (512 << 10), pass.main);

@@ -86,9 +86,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let spinner = progress::spinner(format!("running {name}"));
-    let mut config = Config::default();
-    config.settings.reuse = arguments.policy;
-    config.settings.programmatic = arguments.programmatic;
+    let config = Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     let options = Options { config, plan: arguments.plan, ..Options::default() };
     let placed = place(&driver, &trace, &options);

@@ -79,8 +79,7 @@ impl Series {
                 continue;
             }
             begin(&name);
-            let mut config = Config::default().programmatic(programmatic);
-            config.settings.reuse = reuse;
+            let config = Config::default().programmatic(programmatic).reuse(reuse);
             let options = Options { config, plan, ..Options::default() };
             let driver = Arc::new(SimDriver::new(SimConfig::default()));
             series.push(Self::run(&driver, trace, &options).map_err(|error| (name, error.into()))?);

@@ -30,9 +30,7 @@ fn device() -> Arc<SimDriver> {
 }
 
 fn with(reuse: Reuse) -> Options {
-    let mut config = Config::default();
-    config.settings.reuse = reuse;
-    Options { config, ..Options::default() }
+    Options { config: Config::default().reuse(reuse), ..Options::default() }
 }
 
 fn all_series(trace: &Trace) -> Vec<Series> {

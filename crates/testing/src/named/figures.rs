@@ -2,10 +2,11 @@
 
 use regraph::engine::{Figure, Figures, Statistics};
 
-/// One figure over time.
+/// One figure over time, kept by hand.
 #[derive(Clone, Copy, Default)]
-struct Kept {
-    current: u64,
+pub struct Kept {
+    /// The figure now, which only [`Self::add`] raises.
+    pub current: u64,
     peak: u64,
     risen: u64,
     /// What it was when sums over time were last reset.
@@ -13,7 +14,25 @@ struct Kept {
 }
 
 impl Kept {
-    fn judge(&self, figure: Figure, what: &str) {
+    /// The figure rises.
+    pub fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.risen += amount;
+        self.peak = self.peak.max(self.current);
+    }
+
+    /// Peaks are reset.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    /// Sums over time are reset.
+    pub fn reset_accumulated(&mut self) {
+        (self.risen, self.base) = (0, self.current);
+    }
+
+    /// The engine says the same.
+    pub fn judge(&self, figure: Figure, what: &str) {
         let freed = self.base + self.risen - self.current;
         let expected = [self.current, self.peak, self.risen, freed];
         let found = [figure.current, figure.peak, figure.allocated, figure.freed];
@@ -47,10 +66,7 @@ impl Model {
 
     pub(super) fn add(&mut self, large: bool, bytes: u64, requested: u64) {
         for (kept, kind) in self.kept(large) {
-            let amount = [1, bytes, requested][kind];
-            kept.current += amount;
-            kept.risen += amount;
-            kept.peak = kept.peak.max(kept.current);
+            kept.add([1, bytes, requested][kind]);
         }
     }
 
@@ -59,11 +75,11 @@ impl Model {
     }
 
     pub(super) fn reset_peaks(&mut self) {
-        self.parts.iter_mut().flatten().for_each(|kept| kept.peak = kept.current);
+        self.parts.iter_mut().flatten().for_each(Kept::reset_peak);
     }
 
     pub(super) fn reset_accumulated(&mut self) {
-        self.parts.iter_mut().flatten().for_each(|it| (it.risen, it.base) = (0, it.current));
+        self.parts.iter_mut().flatten().for_each(Kept::reset_accumulated);
     }
 
     /// Judges the figures of the engine and of its pools.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 
 use crate::given::{settings, Given};
+pub use figures::Kept;
 use pools::Pool;
 use regraph::driver::{ErrorKind, MemorySupport};
 use regraph::engine::{self, Checkpoint, CheckpointRefusal, Config, Engine, Statistics};
