@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
                 locked.shut(pool);
             }
             let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.0);
-            gone.inspect_err(|_| movement.reopen(locked, &[pool], &[]))?;
+            gone.inspect_err(|_| movement.reopen(locked, &[], false))?;
             Ok(movement.end_leaving(locked))
         })
     }
@@ -459,15 +459,18 @@ impl<D: Driver> Locked<'_, D> {
                 && !self.state.pools.is_moving(pool)
             {
                 // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
-                self.reopen(pool);
+                self.reopen(pool, false);
             }
         }
     }
 
-    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
-    fn reopen(&mut self, pool: PoolId) {
-        let shut = |_: &&PoolRow| self.state.pools.is_shut(pool);
-        let Some(row) = self.state.pools.get(pool).filter(shut) else { return };
+    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then. What one with memory
+    /// held that was suspended is elsewhere, even if a call that failed has left all its memory, unless it `came`.
+    fn reopen(&mut self, pool: PoolId, came: bool) {
+        let all = &self.state.pools;
+        let there = came || !all.is_suspended(pool) || all.reserved(pool) == 0;
+        let shut = |_: &&PoolRow| all.is_shut(pool);
+        let Some(row) = all.get(pool).filter(shut).filter(|_| there) else { return };
         let heaps = row.all_heaps();
         if heaps.iter().any(|&heap| !with_heap!(self.state.pools, heap, |heap| heap.is_whole())) {
             return;
@@ -810,10 +813,7 @@ impl<'a, D: Driver> Movement<'a, D> {
         }
         // A poisoned engine opens nothing.
         let _ = self.engine.alter(|locked| {
-            // What a pool held that was suspended is elsewhere, even if a wake that failed has left all its memory.
-            let there = |pool: &&PoolId| !locked.state.pools.is_suspended(**pool);
-            let there: Vec<PoolId> = self.pools.iter().filter(there).copied().collect();
-            self.reopen(locked, &there, &self.turned);
+            self.reopen(locked, &self.turned, false);
         });
     }
 
@@ -849,7 +849,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
                 return self.engine.change(|locked| {
-                    self.reopen(locked, &self.pools, &self.tags);
+                    self.reopen(locked, &self.tags, true);
                     self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
                     Ok(self.bytes)
                 });
@@ -883,9 +883,9 @@ impl<'a, D: Driver> Movement<'a, D> {
         Err(error)
     }
 
-    /// Opens those of `pools` again whose memory is whole, with regions: they do not sleep.
-    fn reopen(&self, locked: &mut Locked<'_, D>, pools: &[PoolId], tags: &[Arc<str>]) {
-        pools.iter().for_each(|&pool| locked.reopen(pool));
+    /// Opens the pools again whose memory is whole, and holds what it held or what `came`, with regions: they do not sleep.
+    fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>], came: bool) {
+        self.pools.iter().for_each(|&pool| locked.reopen(pool, came));
         if let Some(by) = self.by {
             locked.set_asleep(tags, by, false);
         }

@@ -253,7 +253,8 @@ fn whatever_fails_meanwhile_nothing_is_lost() {
             }
             let tags = *u.choose(&regions)?;
             let _ = match u.int_in_range(0..=6)? {
-                0..=2 => all.sleep(tags),
+                0 | 1 => all.sleep(tags),
+                2 => driver.complete(model.stream).map_or(Ok(0), |()| all.try_sleep(tags)),
                 3 | 4 => all.wake(tags),
                 5 => all.shut(tags, true).map(|_| 0),
                 _ => all.free_host(),
@@ -270,23 +271,60 @@ fn whatever_fails_meanwhile_nothing_is_lost() {
     });
 }
 
-/// A wake that fails may leave memory that the driver does not take back, now or at the next sleep. It holds nothing of
-/// what is kept, which no sleep reads from there.
+/// What sleeps, when a wake has failed at a piece of memory and left what had come: the driver did not take it back.
+fn woken_up_to(piece: u64) -> (Model, bool) {
+    let model = model();
+    model.regions.sleep(Tags::All).unwrap();
+    model.driver.fail_nth(Call::Create, piece, ErrorKind::NotSupported);
+    (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
+    let woken = model.regions.wake(Tags::All).is_ok();
+    assert!(!woken || piece > 3);
+    (model, woken)
+}
+
+/// It holds nothing of what is kept, which no sleep reads from there, whatever the driver takes back at the next one.
 #[test]
 fn what_a_failed_wake_left_is_never_kept() {
-    for n in 0..12 {
-        let model = model();
-        model.regions.sleep(Tags::All).unwrap();
-        model.driver.fail_nth(Call::Create, n, ErrorKind::NotSupported);
-        (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
-        let woken = model.regions.wake(Tags::All);
+    for piece in 0..12 {
+        let (model, _) = woken_up_to(piece);
         let _ = model.regions.sleep(Tags::All);
         model.driver.forget_failures();
         model.regions.sleep(Tags::All).unwrap();
         model.regions.wake(Tags::All).unwrap();
         model.is_whole();
         model.close();
-        assert!(woken.is_err() || n > 3);
+    }
+}
+
+/// Nor is it opened when the regions end, with which what it held is lost.
+#[test]
+fn what_a_failed_wake_left_is_not_used_when_its_regions_end() {
+    for piece in 0..12 {
+        let (Model { driver, regions, weights, graphs, .. }, woken) = woken_up_to(piece);
+        driver.forget_failures();
+        drop(regions);
+        let pools = [&weights, &graphs[0].1, &graphs[1].1];
+        assert!(pools.iter().all(|pool| pool.is_suspended() != woken), "{piece}");
+    }
+}
+
+/// A wake that cannot wait for its copies leaves them under way: no memory goes meanwhile, also where nothing else is
+/// waited for.
+#[test]
+fn no_memory_goes_that_a_failed_wake_copies_to() {
+    for call in [Call::CreateEvent, Call::RecordEvent, Call::SynchronizeEvent] {
+        let model = model();
+        model.regions.sleep(Tags::All).unwrap();
+        let driver = model.driver.clone();
+        let fail = move |n| driver.fail_nth(call, n, ErrorKind::NotSupported);
+        model.driver.before("cuMemcpyHtoDAsync", once(move || (0..90).for_each(fail)));
+        model.regions.wake(Tags::All).unwrap_err();
+        model.regions.try_sleep(Tags::All).unwrap_err();
+        model.driver.forget_failures();
+        model.regions.try_sleep(Tags::All).unwrap();
+        model.regions.wake(Tags::All).unwrap();
+        model.is_whole();
+        model.close();
     }
 }
 
