@@ -181,7 +181,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Movement<'a, D>, Error> {
         self.change(|locked| {
             let mut coming = Vec::with_capacity(pools.len());
-            for &pool in pools.iter().filter(|&&pool| locked.state.pools.get(pool).is_some()) {
+            for &pool in pools {
                 locked.must_be_kept_by(pool, Some(by), call)?;
                 if locked.state.pools.is_shut(pool) {
                     coming.push(pool);

@@ -17,6 +17,16 @@ fn model() -> Model {
     Model::on(SimConfig::default(), 3 * MIB)
 }
 
+fn ends_whole(model: Model) {
+    model.is_whole();
+    model.close();
+}
+
+fn wakes_whole(model: Model) {
+    model.regions.wake(Tags::All).unwrap();
+    ends_whole(model);
+}
+
 /// Sleeps and wakes with calls that fail, and where it fails sleeps again first or not; whether any did.
 fn survives(fail: impl Fn(&SimDriver)) -> bool {
     [false, true].map(|again| survives_with(&Backup::Host, again, &fail)).contains(&true)
@@ -49,9 +59,7 @@ fn survives_with(weights: &Backup, again: bool, fail: impl Fn(&SimDriver)) -> bo
     model.is_whole();
     // Nothing that failed stands in the way of another time.
     model.regions.sleep(Tags::All).unwrap();
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
-    model.close();
+    wakes_whole(model);
     failed
 }
 
@@ -194,8 +202,7 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     drop(block);
     model.engine.empty_cache().unwrap();
     model.driver.synchronize().unwrap();
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 /// Events behind what a call copied that failed tell nothing of what the next one copies. What copies may be under way to
@@ -213,9 +220,7 @@ fn what_a_failed_sleep_copied_counts_for_nothing() {
         assert!(model.regions.is_asleep("weights").unwrap(), "copies may be under way");
         if again {
             model.regions.sleep(Tags::All).unwrap();
-            model.regions.wake(Tags::All).unwrap();
-            model.is_whole();
-            model.close();
+            wakes_whole(model);
         } else {
             let (pool, range) = (model.weights.id(), (model.blocks[0].0.address(), 512));
             assert!(model.regions.show_kept(pool, range, |_, _| ()).is_err());
@@ -265,8 +270,7 @@ fn whatever_fails_meanwhile_nothing_is_lost() {
             all.sleep(Tags::All).unwrap();
         }
         all.wake(Tags::All).unwrap();
-        model.is_whole();
-        model.close();
+        ends_whole(model);
         Ok(())
     });
 }
@@ -282,7 +286,8 @@ fn woken_up_to(piece: u64) -> (Model, bool) {
     (model, woken)
 }
 
-/// It holds nothing of what is kept, which no sleep reads from there, whatever the driver takes back at the next one.
+/// It holds nothing of what is kept: no sleep reads it, whatever the driver takes back then. Nor is it opened when the
+/// regions end, with which what it held is lost; a pool without memory has lost nothing.
 #[test]
 fn what_a_failed_wake_left_is_never_kept() {
     for piece in 0..12 {
@@ -290,21 +295,14 @@ fn what_a_failed_wake_left_is_never_kept() {
         let _ = model.regions.sleep(Tags::All);
         model.driver.forget_failures();
         model.regions.sleep(Tags::All).unwrap();
-        model.regions.wake(Tags::All).unwrap();
-        model.is_whole();
-        model.close();
-    }
-}
-
-/// Nor is it opened when the regions end, with which what it held is lost.
-#[test]
-fn what_a_failed_wake_left_is_not_used_when_its_regions_end() {
-    for piece in 0..12 {
-        let (Model { driver, regions, weights, graphs, .. }, woken) = woken_up_to(piece);
+        wakes_whole(model);
+        let (Model { driver, engine, regions, weights, graphs, .. }, woken) = woken_up_to(piece);
         driver.forget_failures();
+        let empty = Pool::new(&engine, PoolConfig::default().tag("weights"));
         drop(regions);
         let pools = [&weights, &graphs[0].1, &graphs[1].1];
         assert!(pools.iter().all(|pool| pool.is_suspended() != woken), "{piece}");
+        assert!(!empty.is_suspended());
     }
 }
 
@@ -312,9 +310,12 @@ fn what_a_failed_wake_left_is_not_used_when_its_regions_end() {
 /// waited for.
 #[test]
 fn no_memory_goes_that_a_failed_wake_copies_to() {
-    for call in [Call::CreateEvent, Call::RecordEvent, Call::SynchronizeEvent] {
-        let model = model();
+    let calls = [Call::CreateEvent, Call::RecordEvent, Call::SynchronizeEvent];
+    for (call, piece) in calls.into_iter().flat_map(|call| [(call, 8), (call, 90)]) {
+        let model = Model::on(SimConfig::default(), 70 * MIB);
         model.regions.sleep(Tags::All).unwrap();
+        // It may fail at a piece too.
+        model.driver.fail_nth(Call::Create, piece, ErrorKind::NotSupported);
         let driver = model.driver.clone();
         let fail = move |n| driver.fail_nth(call, n, ErrorKind::NotSupported);
         model.driver.before("cuMemcpyHtoDAsync", once(move || (0..90).for_each(fail)));
@@ -322,9 +323,7 @@ fn no_memory_goes_that_a_failed_wake_copies_to() {
         model.regions.try_sleep(Tags::All).unwrap_err();
         model.driver.forget_failures();
         model.regions.try_sleep(Tags::All).unwrap();
-        model.regions.wake(Tags::All).unwrap();
-        model.is_whole();
-        model.close();
+        wakes_whole(model);
     }
 }
 
@@ -337,8 +336,7 @@ fn what_has_lost_nothing_when_a_sleep_fails_is_awake() {
     assert!(model.regions.sleep(Tags::All).is_err());
     assert!(model.regions.is_asleep("before").unwrap(), "it slept before");
     assert!(["weights", "graphs"].iter().all(|tag| !model.regions.is_asleep(tag).unwrap()));
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -358,8 +356,7 @@ fn without_host_memory_nothing_sleeps() {
     for block in &model.blocks[..3] {
         model.write(block);
     }
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -409,9 +406,7 @@ fn what_sleeps_says_so() {
     // Sleeping twice, and waking what is awake, does nothing.
     assert_eq!(model.regions.sleep(&["weights"]).unwrap(), 0);
     assert_eq!(model.regions.wake(&["graphs"]).unwrap(), 0);
-    model.regions.wake(Tags::All).unwrap();
-    model.is_whole();
-    model.close();
+    wakes_whole(model);
 }
 
 #[test]
@@ -450,8 +445,7 @@ fn blocks_that_are_freed_asleep_are_free_awake() {
     assert_eq!(block.0.address(), address);
     model.write(&block);
     model.blocks.push(block);
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -466,6 +460,5 @@ fn pools_can_go_while_they_sleep() {
     let regions = model.regions.report();
     assert_eq!(regions.len(), 1, "{regions:?}");
     assert_eq!(regions[0].host_bytes, 0);
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
