@@ -306,6 +306,54 @@ fn what_a_failed_wake_left_is_never_kept() {
     }
 }
 
+/// What the host still keeps of pools that woke, since nothing could be waited for, comes never again.
+#[test]
+fn what_was_kept_of_what_is_awake_does_not_come() {
+    let mut shut = 0;
+    for n in 0..8 {
+        let mut model = model();
+        model.regions.sleep(Tags::All).unwrap();
+        let fail = |n| model.driver.fail_nth(Call::RecordEvent, n, ErrorKind::NotSupported);
+        (n..n + 90).for_each(fail);
+        if model.regions.wake(Tags::All).is_err() {
+            continue;
+        }
+        model.blocks[0].1 = 7;
+        model.write(&model.blocks[0]);
+        drop(model.regions.shut(Tags::All, true));
+        shut += u8::from(model.regions.is_asleep("weights").unwrap());
+        model.driver.forget_failures();
+        wakes_whole(model);
+    }
+    assert!(shut > 0);
+}
+
+/// A pool that is suspended by itself is resumed by itself; one of a region without memory goes on with its capture.
+#[test]
+fn a_region_neither_resumes_nor_stops_what_it_does_not_keep() {
+    let model = model();
+    let (_, suspended) = &model.graphs[0];
+    assert!(suspended.suspend_discarding_all().unwrap() > 0);
+    model.regions.sleep(Tags::All).unwrap();
+    model.regions.wake(Tags::All).unwrap();
+    assert!(suspended.is_suspended() && suspended.resume().unwrap() > 0);
+    let empty = Pool::new(&model.engine, PoolConfig::default().tag("weights"));
+    model.driver.synchronize().unwrap();
+    let body = |capture: &regraph::graphs::Capture<Device>| {
+        assert!(model.regions.try_sleep(&["weights"])? > 0);
+        capture.allocate(MIB, model.stream).map(drop)
+    };
+    model.engine.capture(model.stream, &empty, CaptureMode::Relaxed, body).unwrap();
+    // Regions that end leave none asleep, also one whose pools went before.
+    let pool = || Pool::new(&model.engine, PoolConfig::default().tag("gone"));
+    let gone = pool();
+    model.regions.sleep(&["gone"]).unwrap();
+    drop(gone);
+    assert!(pool().is_suspended());
+    drop(model.regions);
+    assert!(!pool().is_suspended());
+}
+
 /// A wake that cannot wait for its copies leaves them under way: no memory goes meanwhile, also where nothing else is
 /// waited for.
 #[test]
@@ -461,4 +509,19 @@ fn pools_can_go_while_they_sleep() {
     assert_eq!(regions.len(), 1, "{regions:?}");
     assert_eq!(regions[0].host_bytes, 0);
     ends_whole(model);
+}
+
+/// A file that takes the name while what is shared is written stays as it is.
+#[test]
+fn what_takes_the_name_of_a_shared_file_meanwhile_is_not_replaced() {
+    let name = format!("regraph-taken-{}", std::process::id());
+    let [path, lock] = [name.clone(), format!(".{name}.lock")].map(|it| temp_dir().join(it));
+    let model = model();
+    model.regions.set_backup("weights", Backup::Shared(path.as_path().into()));
+    let taken = path.clone();
+    model.driver.before("fdatasync", once(move || std::fs::write(taken, "another's").unwrap()));
+    model.regions.sleep(Tags::All).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), b"another's");
+    ends_whole(model);
+    [path, lock].iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
