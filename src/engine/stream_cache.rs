@@ -510,11 +510,10 @@ impl StreamCache {
 /// Lets a row be another block's. Returns the engine's row of the one that it had.
 #[inline]
 fn vacate(rows: &mut Table<LeaseRow>, slot: u32) -> u32 {
+    rows.vacate(slot);
     let row = &mut rows[slot as usize];
     row.state = RowState::Vacant;
-    let leased = row.lease.row;
-    rows.vacate(slot);
-    leased
+    row.lease.row
 }
 
 #[cfg(debug_assertions)]

@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
                 locked.shut(pool);
             }
             let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.0);
-            gone.inspect_err(|_| movement.reopen(locked, &[], true))?;
+            gone.inspect_err(|_| movement.reopen(locked, &[], false))?;
             Ok(movement.end_leaving(locked))
         })
     }
@@ -181,7 +181,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Movement<'a, D>, Error> {
         self.change(|locked| {
             let mut coming = Vec::with_capacity(pools.len());
-            for &pool in pools.iter().filter(|&&pool| locked.state.pools.get(pool).is_some()) {
+            for &pool in pools {
                 locked.must_be_kept_by(pool, Some(by), call)?;
                 if locked.state.pools.is_shut(pool) {
                     coming.push(pool);
@@ -457,18 +457,19 @@ impl<D: Driver> Locked<'_, D> {
             } else if !asleep
                 && self.state.pools.keeper_of(pool) == Some(by)
                 && !self.state.pools.is_moving(pool)
-                && self.state.pools.reserved(pool) == 0
             {
-                // One that has memory had contents, which are elsewhere.
-                self.reopen(pool);
+                // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
+                self.reopen(pool, false);
             }
         }
     }
 
-    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
-    fn reopen(&mut self, pool: PoolId) {
-        let shut = |_: &&PoolRow| self.state.pools.is_shut(pool);
-        let Some(row) = self.state.pools.get(pool).filter(shut) else { return };
+    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then. What one with memory
+    /// held that was suspended is elsewhere, even if a call that failed has left all its memory, unless it `came`.
+    fn reopen(&mut self, pool: PoolId, came: bool) {
+        let all = &self.state.pools;
+        let there = came || !all.is_suspended(pool) || all.reserved(pool) == 0;
+        let Some(row) = all.get(pool).filter(|_| there && all.is_shut(pool)) else { return };
         let heaps = row.all_heaps();
         if heaps.iter().any(|&heap| !with_heap!(self.state.pools, heap, |heap| heap.is_whole())) {
             return;
@@ -881,15 +882,9 @@ impl<'a, D: Driver> Movement<'a, D> {
         Err(error)
     }
 
-    /// Opens the pools again whose memory is whole, with regions: they do not sleep. `came` says that what they held has
-    /// come back, or is lost.
+    /// Opens the pools again whose memory is whole, and holds what it held or what `came`, with regions: they do not sleep.
     fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>], came: bool) {
-        for &pool in &self.pools {
-            // What a suspended pool held is elsewhere, even if a wake that failed has left all its memory.
-            if came || !locked.state.pools.is_suspended(pool) {
-                locked.reopen(pool);
-            }
-        }
+        self.pools.iter().for_each(|&pool| locked.reopen(pool, came));
         if let Some(by) = self.by {
             locked.set_asleep(tags, by, false);
         }

@@ -322,8 +322,7 @@ impl WaitTable {
     ) -> Verdict {
         let used = (0..).zip(&*self.rows).filter(|(_, row)| row.is_some());
         self.rows.verify(used.map(|(number, _)| number))?;
-        let polled = self.polled.iter().map(|&number| number as usize);
-        let mut listed = times(polled, self.rows.len())?;
+        let mut listed = times(self.polled.iter().map(|&it| it as usize), self.rows.len())?;
         for (mark, number) in parked {
             let wait = self.rows.get(number as usize).and_then(Option::as_ref);
             let awaits = wait.is_some_and(|wait| wait.awaits() == Some(mark));

@@ -31,7 +31,7 @@ pub(crate) struct HeapSegment {
     pub(crate) last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
     pieces: BTreeMap<u64, Piece>,
-    /// What was mapped in vain and could not be unmapped, by address.
+    /// What was mapped in vain and could not be unmapped or released, by address.
     stuck: Vec<(u64, Piece)>,
     kind: SegmentKind,
     /// Whether its pieces are made for other processes to map.
@@ -316,7 +316,7 @@ impl HeapSegment {
         self.open_attached(driver, before)
     }
 
-    /// Maps memory where nothing is mapped, without access. On failure it is released, and nothing else has changed.
+    /// Maps memory where nothing is mapped, without access. On failure it counts as mapped in vain too.
     pub(super) fn attach(
         &mut self,
         driver: &impl Driver,
@@ -324,14 +324,11 @@ impl HeapSegment {
         bytes: u64,
         memory: MemoryHandle,
     ) -> Result<(), DriverError> {
-        if let Err(error) = driver.map(address, bytes, memory) {
-            // The handle is lost if this fails too; the first error is the one to report.
-            let _ = driver.release(memory);
-            return Err(error);
-        }
+        let mapped = driver.map(address, bytes, memory);
+        let access = if mapped.is_ok() { Access::Mapped } else { Access::Unmapped };
         // Until it is open it counts as mapped in vain.
-        self.stuck.push((address, Piece::new(bytes, Some((memory, Access::Mapped)))));
-        Ok(())
+        self.stuck.push((address, Piece::new(bytes, Some((memory, access)))));
+        mapped
     }
 
     /// Opens what was attached, neighbours in order of their addresses, since `before` pieces were stuck, and returns
@@ -361,8 +358,7 @@ impl HeapSegment {
         self.stuck.retain_mut(|(address, piece)| {
             let error = piece.lower(driver, *address).err().filter(|_| piece.is_mapped());
             refused = refused.take().or(error);
-            // The handle is lost if only its release failed; the first error is the one to report.
-            piece.is_mapped()
+            piece.memory().is_some()
         });
         refused
     }

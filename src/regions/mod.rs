@@ -298,6 +298,10 @@ impl<D: Transfer> Regions<D> {
         let begun = Instant::now();
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
+        if !wait {
+            // What a call that failed still copies may lie where memory goes.
+            copies.wait(&self.engine)?;
+        }
         // Again where a pool of the regions got its first memory while the device was waited for.
         loop {
             let (mut tags, mut pools) = self.regions(tags, call)?;

@@ -26,6 +26,12 @@ fn a_mapping_that_cannot_be_undone_is_undone_later() {
     assert_eq!((error.call, error.kind), (Call::Unmap.driver_name(), ErrorKind::NotPermitted));
     engine.allocate(pool, 4 * MIB, s).unwrap();
     assert_eq!(driver.used_bytes(), 8 * MIB);
+    // Nor is memory forgotten that is neither mapped nor released.
+    driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    driver.fail_nth(Call::Release, 0, ErrorKind::InvalidValue);
+    engine.allocate(pool, 4 * MIB, s).unwrap_err();
+    engine.allocate(pool, 4 * MIB, s).unwrap();
+    assert_eq!(driver.used_bytes(), 12 * MIB);
 }
 
 /// The mapping was forgotten: each later block of the capture was refused, and the memory was lost.

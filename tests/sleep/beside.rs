@@ -249,6 +249,8 @@ fn a_graph_that_is_released_while_its_pool_moves_goes_afterwards() {
         b.regions.wake(Tags::All).unwrap();
         assert_eq!(b.acted(), 1);
         b.is_whole();
+        // What was planned goes when it moves no more.
+        assert!(row == 0 || pool.reserved().unwrap() == 0, "{call}");
         b.driver.complete_all();
         b.engine.empty_cache().unwrap();
         assert_eq!(pool.reserved().unwrap(), 0, "{call}");

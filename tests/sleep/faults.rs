@@ -17,6 +17,16 @@ fn model() -> Model {
     Model::on(SimConfig::default(), 3 * MIB)
 }
 
+fn ends_whole(model: Model) {
+    model.is_whole();
+    model.close();
+}
+
+fn wakes_whole(model: Model) {
+    model.wakes_whole();
+    model.close();
+}
+
 /// Sleeps and wakes with calls that fail, and where it fails sleeps again first or not; whether any did.
 fn survives(fail: impl Fn(&SimDriver)) -> bool {
     [false, true].map(|again| survives_with(&Backup::Host, again, &fail)).contains(&true)
@@ -49,8 +59,7 @@ fn survives_with(weights: &Backup, again: bool, fail: impl Fn(&SimDriver)) -> bo
     model.is_whole();
     // Nothing that failed stands in the way of another time.
     model.regions.sleep(Tags::All).unwrap();
-    model.wakes_whole();
-    model.close();
+    wakes_whole(model);
     failed
 }
 
@@ -192,8 +201,7 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     drop(block);
     model.engine.empty_cache().unwrap();
     model.driver.synchronize().unwrap();
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 /// Events behind what a call copied that failed tell nothing of what the next one copies. What copies may be under way to
@@ -211,8 +219,7 @@ fn what_a_failed_sleep_copied_counts_for_nothing() {
         assert!(model.regions.is_asleep("weights").unwrap(), "copies may be under way");
         if again {
             model.regions.sleep(Tags::All).unwrap();
-            model.wakes_whole();
-            model.close();
+            wakes_whole(model);
         } else {
             let (pool, range) = (model.weights.id(), (model.blocks[0].0.address(), 512));
             assert!(model.regions.show_kept(pool, range, |_, _| ()).is_err());
@@ -250,7 +257,8 @@ fn whatever_fails_meanwhile_nothing_is_lost() {
             }
             let tags = *u.choose(&regions)?;
             let _ = match u.int_in_range(0..=6)? {
-                0..=2 => all.sleep(tags),
+                0 | 1 => all.sleep(tags),
+                2 => driver.complete(model.stream).map_or(Ok(0), |()| all.try_sleep(tags)),
                 3 | 4 => all.wake(tags),
                 5 => all.shut(tags, true).map(|_| 0),
                 _ => all.free_host(),
@@ -261,35 +269,108 @@ fn whatever_fails_meanwhile_nothing_is_lost() {
             all.sleep(Tags::All).unwrap();
         }
         all.wake(Tags::All).unwrap();
-        model.is_whole();
-        model.close();
+        ends_whole(model);
         Ok(())
     });
 }
 
-/// A wake that fails may leave memory that the driver does not take back, now or at the next sleep. It holds nothing of
-/// what is kept, which no sleep reads from there.
+/// What sleeps, when a wake has failed at a piece of memory and left what had come: the driver did not take it back.
+fn woken_up_to(piece: u64) -> (Model, bool) {
+    let model = model();
+    model.regions.sleep(Tags::All).unwrap();
+    model.driver.fail_nth(Call::Create, piece, ErrorKind::NotSupported);
+    (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
+    let woken = model.regions.wake(Tags::All).is_ok();
+    assert!(!woken || piece > 3);
+    (model, woken)
+}
+
+/// It holds nothing of what is kept: no sleep reads it, whatever the driver takes back then. Nor is it opened when the
+/// regions end, with which what it held is lost; a pool without memory has lost nothing.
 #[test]
 fn what_a_failed_wake_left_is_never_kept() {
-    for n in 0..12 {
-        let model = model();
-        model.regions.sleep(Tags::All).unwrap();
-        model.driver.fail_nth(Call::Create, n / 2, ErrorKind::NotSupported);
-        (0..90).for_each(|n| model.driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
-        let woken = model.regions.wake(Tags::All);
-        assert!(woken.is_err() || n > 3);
-        if n % 2 == 1 && woken.is_err() {
-            // What the regions had kept is gone, and the pool can only be destroyed.
-            drop(model.regions);
-            assert!(model.weights.allocate(512, model.stream).is_err());
-            continue;
-        }
+    for piece in 0..12 {
+        let (model, _) = woken_up_to(piece);
         let _ = model.regions.sleep(Tags::All);
         model.driver.forget_failures();
         model.regions.sleep(Tags::All).unwrap();
-        model.regions.wake(Tags::All).unwrap();
-        model.is_whole();
-        model.close();
+        wakes_whole(model);
+        let (Model { driver, engine, regions, weights, graphs, .. }, woken) = woken_up_to(piece);
+        driver.forget_failures();
+        let empty = Pool::new(&engine, PoolConfig::default().tag("weights"));
+        drop(regions);
+        let pools = [&weights, &graphs[0].1, &graphs[1].1];
+        assert!(pools.iter().all(|pool| pool.is_suspended() != woken), "{piece}");
+        assert!(!empty.is_suspended());
+    }
+}
+
+/// What the host still keeps of pools that woke, since nothing could be waited for, comes never again.
+#[test]
+fn what_was_kept_of_what_is_awake_does_not_come() {
+    let mut shut = 0;
+    for n in 0..8 {
+        let mut model = model();
+        model.regions.sleep(Tags::All).unwrap();
+        let fail = |n| model.driver.fail_nth(Call::RecordEvent, n, ErrorKind::NotSupported);
+        (n..n + 90).for_each(fail);
+        if model.regions.wake(Tags::All).is_err() {
+            continue;
+        }
+        model.blocks[0].1 = 7;
+        model.write(&model.blocks[0]);
+        drop(model.regions.shut(Tags::All, true));
+        shut += u8::from(model.regions.is_asleep("weights").unwrap());
+        model.driver.forget_failures();
+        wakes_whole(model);
+    }
+    assert!(shut > 0);
+}
+
+/// A pool that is suspended by itself is resumed by itself; one of a region without memory goes on with its capture.
+#[test]
+fn a_region_neither_resumes_nor_stops_what_it_does_not_keep() {
+    let model = model();
+    let (_, suspended) = &model.graphs[0];
+    assert!(suspended.suspend_discarding_all().unwrap() > 0);
+    model.regions.sleep(Tags::All).unwrap();
+    model.regions.wake(Tags::All).unwrap();
+    assert!(suspended.is_suspended() && suspended.resume().unwrap() > 0);
+    let empty = Pool::new(&model.engine, PoolConfig::default().tag("weights"));
+    model.driver.synchronize().unwrap();
+    let body = |capture: &regraph::graphs::Capture<Device>| {
+        assert!(model.regions.try_sleep(&["weights"])? > 0);
+        capture.allocate(MIB, model.stream).map(drop)
+    };
+    model.engine.capture(model.stream, &empty, CaptureMode::Relaxed, body).unwrap();
+    // Regions that end leave none asleep, also one whose pools went before.
+    let pool = || Pool::new(&model.engine, PoolConfig::default().tag("gone"));
+    let gone = pool();
+    model.regions.sleep(&["gone"]).unwrap();
+    drop(gone);
+    assert!(pool().is_suspended());
+    drop(model.regions);
+    assert!(!pool().is_suspended());
+}
+
+/// A wake that cannot wait for its copies leaves them under way: no memory goes meanwhile, also where nothing else is
+/// waited for.
+#[test]
+fn no_memory_goes_that_a_failed_wake_copies_to() {
+    let calls = [Call::CreateEvent, Call::RecordEvent, Call::SynchronizeEvent];
+    for (call, piece) in calls.into_iter().flat_map(|call| [(call, 8), (call, 90)]) {
+        let model = Model::on(SimConfig::default(), 70 * MIB);
+        model.regions.sleep(Tags::All).unwrap();
+        // It may fail at a piece too.
+        model.driver.fail_nth(Call::Create, piece, ErrorKind::NotSupported);
+        let driver = model.driver.clone();
+        let fail = move |n| driver.fail_nth(call, n, ErrorKind::NotSupported);
+        model.driver.before("cuMemcpyHtoDAsync", once(move || (0..90).for_each(fail)));
+        model.regions.wake(Tags::All).unwrap_err();
+        model.regions.try_sleep(Tags::All).unwrap_err();
+        model.driver.forget_failures();
+        model.regions.try_sleep(Tags::All).unwrap();
+        wakes_whole(model);
     }
 }
 
@@ -302,8 +383,7 @@ fn what_has_lost_nothing_when_a_sleep_fails_is_awake() {
     assert!(model.regions.sleep(Tags::All).is_err());
     assert!(model.regions.is_asleep("before").unwrap(), "it slept before");
     assert!(["weights", "graphs"].iter().all(|tag| !model.regions.is_asleep(tag).unwrap()));
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -323,8 +403,7 @@ fn without_host_memory_nothing_sleeps() {
     for block in &model.blocks[..3] {
         model.write(block);
     }
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -373,8 +452,7 @@ fn what_sleeps_says_so() {
     // Sleeping twice, and waking what is awake, does nothing.
     assert_eq!(model.regions.sleep(&["weights"]).unwrap(), 0);
     assert_eq!(model.regions.wake(&["graphs"]).unwrap(), 0);
-    model.wakes_whole();
-    model.close();
+    wakes_whole(model);
 }
 
 #[test]
@@ -412,8 +490,7 @@ fn blocks_that_are_freed_asleep_are_free_awake() {
     assert_eq!(block.0.address(), address);
     model.write(&block);
     model.blocks.push(block);
-    model.is_whole();
-    model.close();
+    ends_whole(model);
 }
 
 #[test]
@@ -428,6 +505,20 @@ fn pools_can_go_while_they_sleep() {
     let regions = model.regions.report();
     assert_eq!(regions.len(), 1, "{regions:?}");
     assert_eq!(regions[0].host_bytes, 0);
-    model.is_whole();
-    model.close();
+    ends_whole(model);
+}
+
+/// A file that takes the name while what is shared is written stays as it is.
+#[test]
+fn what_takes_the_name_of_a_shared_file_meanwhile_is_not_replaced() {
+    let name = format!("regraph-taken-{}", std::process::id());
+    let [path, lock] = [name.clone(), format!(".{name}.lock")].map(|it| temp_dir().join(it));
+    let model = model();
+    model.regions.set_backup("weights", Backup::Shared(path.as_path().into()));
+    let taken = path.clone();
+    model.driver.before("fdatasync", once(move || std::fs::write(taken, "another's").unwrap()));
+    model.regions.sleep(Tags::All).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), b"another's");
+    ends_whole(model);
+    [path, lock].iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }

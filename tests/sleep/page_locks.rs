@@ -14,6 +14,7 @@ use regraph::BackupRefusal;
 use regraph_sim::{SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
+use super::model::Model;
 use crate::common::{once, while_it_waits, MIB};
 
 /// Far longer than any call takes.
@@ -293,4 +294,19 @@ fn no_call_waits_for_memory_that_goes_back_to_the_host() {
     });
     assert!(!bench.pages.gave_up.load(Ordering::SeqCst), "a call waited");
     assert_eq!(bench.device().host_bytes(), 0);
+}
+
+/// The host has pages no second time while they are given back, and has them then.
+#[test]
+fn what_is_being_given_back_is_still_locked() {
+    let model = Model::on(SimConfig::default(), MIB);
+    model.driver.set_host(64 * MIB, 1);
+    assert_eq!(model.regions.reserve_host(40 * MIB).unwrap(), 40 * MIB);
+    let (regions, refused) = (model.regions.clone(), Arc::new(AtomicBool::new(false)));
+    let noted = refused.clone();
+    let reserve = move || noted.store(regions.reserve_host(40 * MIB).is_err(), Ordering::SeqCst);
+    model.driver.before("cuMemFreeHost", once(move || assert!(while_it_waits(reserve))));
+    assert_eq!(model.regions.free_host().unwrap(), 40 * MIB);
+    assert!(refused.load(Ordering::SeqCst));
+    assert_eq!(model.regions.reserve_host(40 * MIB).unwrap(), 40 * MIB);
 }
