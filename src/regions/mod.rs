@@ -601,9 +601,9 @@ impl<D: Transfer> Shut<'_, D> {
                 Err(error)
             }
         };
-        if matches!(went, Err(Error::Backup { .. })) {
+        // Copies that cannot be waited for may go to it. What the driver refuses to take back, the next sleep uses.
+        if matches!(went, Err(Error::Backup { .. })) && copies.wait(&regions.engine).is_ok() {
             regions.tidy(copies);
-            // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = copies.host().free_since(regions.engine.driver(), slabs);
         }
         regions.end(copies, &ids, before, went)
