@@ -486,8 +486,7 @@ impl Blocks {
     /// What [`verify`](super::verify) says of the table itself. `extent` says where a block lies, and its bytes.
     pub(super) fn verify(&self, extent: impl Fn(&LiveBlock) -> (u64, u64)) -> Verdict {
         let mut of_pools = vec![(0, 0, [0; 2]); self.by_pool.len()];
-        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.block.is_some());
-        self.rows.verify(used.map(|(slot, _)| slot))?;
+        self.rows.verify(|_, row| row.block.is_some())?;
         for (slot, row) in self.rows.iter().enumerate() {
             let Some(block) = &row.block else {
                 holds!(row.listing == Listing::Nowhere, "row {slot} has no block: {row:?}");

@@ -732,8 +732,7 @@ type GraphUse = (SmallVec<[PoolId; 1]>, Option<CaptureId>);
 #[cfg(debug_assertions)]
 impl Pools {
     pub(super) fn verify(&self) -> Verdict {
-        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.is_some());
-        self.rows.verify(used.map(|(row, _)| row))?;
+        self.rows.verify(|_, row| row.is_some())?;
         for (row, (pool, heaps)) in self.rows.iter().zip(self.heaps.chunks(HEAPS)).enumerate() {
             let there = [pool.is_some(), pool.is_some(), false, false];
             let there = heaps.iter().map(Option::is_some).eq(there);

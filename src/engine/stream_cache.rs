@@ -523,8 +523,7 @@ impl StreamCache {
         let mut members = vec![0; self.buckets.len()];
         let mut counted: Vec<[[i64; 5]; 2]> = Vec::new();
         let row = |&row: &u32| row as usize;
-        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.state != RowState::Vacant);
-        self.rows.verify(used.map(|(slot, _)| slot))?;
+        self.rows.verify(|_, row| row.state != RowState::Vacant)?;
         let cached = self.buckets.iter().flat_map(|bucket| bucket.cached.iter().map(row));
         let cached = times(cached, self.rows.len())?;
         for ((slot, row), cached) in self.rows.iter().enumerate().zip(cached) {
@@ -552,9 +551,9 @@ impl StreamCache {
             let sums = &mut counted[pool][bucket.key.class()];
             sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
-        let all = self.by_pool.iter().flat_map(|it| it.all.iter());
-        self.buckets.verify(all.clone().copied())?;
-        let all = times(all.map(row), self.buckets.len())?;
+        let all =
+            times(self.by_pool.iter().flat_map(|it| it.all.iter().map(row)), self.buckets.len())?;
+        self.buckets.verify(|number, _| all[number as usize] == 1)?;
         let touched = self.by_pool.iter().flat_map(|it| it.touched.iter().map(row));
         let touched = times(touched, self.buckets.len())?;
         let listed = all.into_iter().zip(touched).zip(members);

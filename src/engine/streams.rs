@@ -612,8 +612,7 @@ impl Timelines {
 impl Timelines {
     pub(super) fn verify(&self) -> Verdict {
         let (mut used, mut retired) = (0, 0);
-        let in_use = (0..).zip(&*self.rows).filter(|(_, row)| row.life != Life::Vacant);
-        self.rows.verify(in_use.map(|(row, _)| row))?;
+        self.rows.verify(|_, row| row.life != Life::Vacant)?;
         let busy = times(self.busy.iter().map(|it| it.index()), self.rows.len())?;
         for ((timeline, row), busy) in self.all().zip(&*self.rows).zip(busy) {
             let (known, lately) =

@@ -320,8 +320,7 @@ impl WaitTable {
         parked: impl Iterator<Item = (Mark, u32)>,
         captures: &Captures,
     ) -> Verdict {
-        let used = (0..).zip(&*self.rows).filter(|(_, row)| row.is_some());
-        self.rows.verify(used.map(|(number, _)| number))?;
+        self.rows.verify(|_, row| row.is_some())?;
         let mut listed = times(self.polled.iter().map(|&it| it as usize), self.rows.len())?;
         for (mark, number) in parked {
             let wait = self.rows.get(number as usize).and_then(Option::as_ref);

@@ -279,7 +279,7 @@ impl Ranges {
 #[cfg(debug_assertions)]
 impl Ranges {
     pub(super) fn verify(&self) -> Verdict {
-        self.rows.verify(self.ids().map(|id| id.index() as u32))?;
+        self.rows.verify(|_, row| row.state != RangeState::Vacant)?;
         let free = self.rows.iter().filter(|row| row.state.is_free()).count();
         holds!(free == self.free, "{free} ranges are free, {} counted", self.free);
         Ok(())

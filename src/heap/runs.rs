@@ -6,7 +6,7 @@
 
 use super::range::RangeId;
 #[cfg(debug_assertions)]
-use super::verify::{holds, Verdict};
+use super::verify::{holds, times, Verdict};
 use crate::index::Table;
 
 /// Runs of a leaf, at most.
@@ -339,7 +339,8 @@ impl Runs {
 #[cfg(debug_assertions)]
 impl Runs {
     pub(super) fn verify(&self) -> Verdict {
-        self.leaves.verify(self.heads.iter().map(|head| head.leaf))?;
+        let named = times(self.heads.iter().map(|head| head.leaf as usize), self.leaves.len())?;
+        self.leaves.verify(|leaf, _| named[leaf as usize] == 1)?;
         for (number, head) in self.heads.iter().enumerate() {
             let leaf = self.leaf(number);
             let first = leaf.runs().first().map(|run| run.address);

@@ -34,8 +34,7 @@ pub(crate) fn times(
 
 impl Heap {
     pub(crate) fn verify(&self) -> Verdict {
-        // A row of the table is a range or vacant, once; as many as are counted are free; those with more markers than
-        // a line holds have a list of their own each.
+        // A row of the table is a range or vacant, once; as many as are counted are free.
         self.ranges.verify()?;
         self.ranges_tile_segments()?;
         self.ranges_are_what_they_say()?;

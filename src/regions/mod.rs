@@ -601,7 +601,7 @@ impl<D: Transfer> Shut<'_, D> {
                 Err(error)
             }
         };
-        // Copies that cannot be waited for may go to it. What the driver refuses to take back, the next sleep uses.
+        // Unless copies may still go there. What the driver refuses to take back is idle, and used by the next sleep.
         if matches!(went, Err(Error::Backup { .. })) && copies.wait(&regions.engine).is_ok() {
             regions.tidy(copies);
             let _ = copies.host().free_since(regions.engine.driver(), slabs);

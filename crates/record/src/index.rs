@@ -111,13 +111,13 @@ impl<T> Table<T> {
         self.rows.len() - self.vacant.len()
     }
 
-    /// Checks that each row is one of those in use, or vacant, and once, and says which are where that does not hold.
-    pub fn verify(&self, used: impl Iterator<Item = u32>) -> Result<(), String> {
-        let mut all: Vec<u32> = used.chain(self.vacant.iter().copied()).collect();
-        all.sort_unstable();
-        let once = all.iter().copied().eq(0..self.rows.len() as u32);
-        let wrong = || format!("of {} rows are in use or vacant: {all:?}", self.rows.len());
-        once.then_some(()).ok_or_else(wrong)
+    /// Checks that each row that is not in use is listed as vacant once, and no other; says which are where not.
+    pub fn verify(&self, is_used: impl Fn(u32, &T) -> bool) -> Result<(), String> {
+        let mut vacant = self.vacant.clone();
+        vacant.sort_unstable();
+        let unused = (0..).zip(&self.rows).filter(|(number, row)| !is_used(*number, row));
+        let right = unused.map(|(number, _)| number).eq(vacant.iter().copied());
+        right.then_some(()).ok_or_else(|| format!("rows are listed as vacant: {vacant:?}"))
     }
 }
 

@@ -387,7 +387,7 @@ impl<P: Program> World<'_, P> {
         let odd =
             if self.features.edges && scripted.is_none() { u.int_in_range(0..=15)? } else { 15 };
         let (early, set_back) = (odd < 2, odd == 2);
-        // Some of what it launches now comes after nodes of before alone.
+        // What a stream that is set back launches comes after what some stream of the capture came after before.
         let terminals = self.terminals(stream).1;
         if set_back {
             let past = u.choose(&self.open[at].past)?.clone();
