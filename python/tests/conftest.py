@@ -136,8 +136,11 @@ def gpu(
         "current_stream",
         lambda device=None: types.SimpleNamespace(device_index=0, cuda_stream=state.stream),
     )
-    # PyTorch without CUDA lacks both.
+    # PyTorch without CUDA lacks these.
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(
+        torch._C, "_cuda_isCurrentStreamCapturing", lambda: state.capturing, raising=False
+    )
     monkeypatch.setattr(
         torch._C, "_cuda_getCurrentRawStream", lambda device: state.stream, raising=False
     )

@@ -36,7 +36,7 @@ def budgets(enabled, native, monkeypatch):
     # `Graph` derives from the class that PyTorch has when it is made.
     importlib.reload(executing)
     yield native
-    budgeting._budgets.clear()
+    budgeting.budgets.clear()
     monkeypatch.undo()
     importlib.reload(executing)
 

@@ -82,12 +82,12 @@ class Budget(NamedTuple):
 
 
 #: Of the pools that have one.
-_budgets: dict[Pool, Budget] = {}
+budgets: dict[Pool, Budget] = {}
 
 
 def of(pool: Any) -> Budget | None:
     """The budget of a pool, if it has one."""
-    return _budgets.get(tuple(pool)) if _budgets and pool else None
+    return budgets.get(tuple(pool)) if budgets and pool else None
 
 
 def capture_budget(
@@ -157,7 +157,7 @@ def capture_budget(
     room = executable_bytes - DRIVER_PIECE
     _native.keep_executables(number, pool, room, functions)
     _native.limit_pool(number, pool, pool_bytes)
-    _budgets[pool] = Budget(number, pool, pool_bytes, executable_bytes)
+    budgets[pool] = Budget(number, pool, pool_bytes, executable_bytes)
     return pool
 
 

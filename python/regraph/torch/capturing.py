@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -23,16 +24,13 @@ from regraph.torch.staying import stay
 class UnderWay(weakref.ref[Any]):
     """A graph object that has begun a capture, on a stream of a device, and has not ended it."""
 
-    __slots__ = ("alone", "capture", "device", "key", "stream")
+    __slots__ = ("key", "told")
 
-    device: int
-    stream: int
-    #: Whether no library may register memory of it.
-    alone: bool
-    #: `None` where the stream belongs to no pool of graphs.
-    capture: int | None
     #: The graph object's `id`, which is its own as long as it lives.
     key: int
+    #: What is known of it: the device, the stream, the capture's ID (`None` where the stream belongs to no pool of
+    #: graphs), and whether no library may register memory of it.
+    told: tuple[int, int, int | None, bool]
 
 
 class Showing:
@@ -67,8 +65,6 @@ class Showing:
             _native.capture_failed(device, stream)
 
 
-#: Waits for nothing.
-_AT_ONCE = contextlib.nullcontext()
 #: What PyTorch's calls have become.
 _calls: "_Calls | None" = None
 
@@ -194,27 +190,30 @@ class _Calls:
 
     def beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
         """A method that begins a capture and announces it to regraph."""
-        is_capturing = torch.cuda.is_current_stream_capturing
+        is_capturing = torch._C._cuda_isCurrentStreamCapturing
         current_device = torch._C._cuda_getDevice
         # `torch.cuda.current_stream()` would make a stream object.
         current_stream = torch._C._cuda_getCurrentRawStream
-        under_way, dropped = self.under_way, self.dropped
+        under_way, dropped, modules = self.under_way, self.dropped, sys.modules
+        budgets, registering, lock = budgeting.budgets, self.registering, self.registered.lock
 
         @functools.wraps(begin)
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
             if is_capturing():
                 # PyTorch's own error comes too late: the graph's destructor then aborts.
                 raise Error("The current stream is capturing already; end that capture first.")
-            budget = budgeting.of(kwargs.get("pool") or (args[0] if args else None))
-            if budget is not None:
+            if budgets and (budget := budgeting.of(kwargs.get("pool") or (args[0] if args else None))):
                 budget.admit(graph)
-            # Before what is captured can be exported.
-            exporting.watch()
+            if exporting.BINDINGS in modules:
+                # Before what is captured can be exported.
+                exporting.watch()
             device = current_device()
             stream = current_stream(device)
-            alone = self.is_alone()
+            alone = not registering.may_happen() or self.is_alone()
             _native.capture_beginning(device, stream)
-            with _AT_ONCE if alone else self.registered.lock:
+            if not alone:
+                lock.acquire()
+            try:
                 try:
                     begin(graph, *args, **kwargs)
                 except BaseException:
@@ -226,17 +225,18 @@ class _Calls:
                     self.give_up(graph, device, stream)
                     raise
                 begun = UnderWay(graph, dropped)
-                begun.device, begun.stream, begun.capture = device, stream, capture
-                begun.alone = alone
+                begun.key, begun.told = id(graph), (device, stream, capture, alone)
                 # It replaces a capture of the same graph object that PyTorch ended without this class.
-                begun.key = key = id(graph)
-                under_way[key] = begun
+                under_way[begun.key] = begun
+            finally:
+                if not alone:
+                    lock.release()
 
         return capture_begin
 
     def ending(self, end: Callable[[Any], None]) -> Callable[[Any], None]:
         """A method that has the graph checked, ends the capture and reports the result."""
-        is_capturing = torch.cuda.is_current_stream_capturing
+        is_capturing = torch._C._cuda_isCurrentStreamCapturing
         current_device = torch._C._cuda_getDevice
         current_stream = torch._C._cuda_getCurrentRawStream
         under_way = self.under_way
@@ -252,7 +252,7 @@ class _Calls:
                     )
                 end(graph)  # Raises PyTorch's own error.
                 return
-            device, stream = begun.device, begun.stream
+            device, stream, _, alone = begun.told
             if current_device() != device or current_stream(device) != stream:
                 end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
                 return
@@ -261,7 +261,7 @@ class _Calls:
             if shown is not None and shown.thread == threading.get_ident():
                 self.show(shown, graph, device, stream, end)
                 return
-            if not begun.alone:
+            if not alone:
                 # First: what was registered stays so where the capture fails.
                 self.registered.add(graph)
             try:
@@ -317,10 +317,11 @@ class _Calls:
         PyTorch's part of the object went before: nothing of the route reads it since the capture was announced.
         """
         self.under_way.pop(begun.key, None)
-        if begun.capture is not None and not begun.alone:
-            self.registered.add(None)
-        if begun.capture is not None:
-            _native.capture_dropped(begun.device, begun.stream, begun.capture)
+        device, stream, capture, alone = begun.told
+        if capture is not None:
+            if not alone:
+                self.registered.add(None)
+            _native.capture_dropped(device, stream, capture)
 
     def forget_all(self) -> None:
         """Forgets the captures under way when the process ends, before their graph objects go."""
@@ -334,7 +335,7 @@ class _Calls:
 
     def registers(self) -> bool:
         """Whether a capture is under way in which a library may register memory."""
-        return not all(begun.alone for begun in list(self.under_way.values()))
+        return not all(begun.told[3] for begun in list(self.under_way.values()))
 
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if `plan:exact` would need that."""

@@ -104,11 +104,12 @@ class Registering:
     def __init__(self) -> None:
         # regraph is enabled before CUDA is used, and so before NCCL reads it.
         self._graphs = os.environ.get(GRAPHS) != "0"
-        self._is_built_in = torch.distributed.is_available()
+        #: `None` where PyTorch was built without it.
+        self._distributed = torch.distributed if torch.distributed.is_available() else None
 
     def may_happen(self) -> bool:
         """Whether one that runs in this process may do it."""
-        if not (self._is_built_in and torch.distributed.is_initialized()):
+        if self._distributed is None or not self._distributed.is_initialized():
             return False
         if self._graphs or os.environ.get(GRAPHS) != "0":
             return True
