@@ -41,9 +41,7 @@
 //!
 //! # Streams of other devices
 //! Engines know nothing of each other. A thread that is to capture on a stream which another thread has used names the
-//! stream to all engines ([`Devices::mark_stream`]). Before a stream is destroyed [`Engine::retire_stream`] is called
-//! on every engine with blocks that it used; once one engine has agreed, the stream must not use blocks of that engine
-//! any more, even if another engine refuses.
+//! stream to all engines ([`Devices::mark_stream`]). Before a stream is destroyed [`Devices::retire_stream`] is called.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,6 +167,17 @@ impl<D: Driver> Devices<D> {
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         refuse_default(stream, "mark_stream")?;
         self.each(|engine| engine.mark_stream(stream))
+    }
+
+    /// Tells every engine that a stream is about to be destroyed, as [`Engine::retire_stream`] does, once all would agree.
+    ///
+    /// # Errors
+    /// [`StreamRefusal::PerDevice`] for a default stream: retire it with the engine of its device. [`Error::OnDevice`],
+    /// with the first engine's refusal: the stream lives on, and no engine has forgotten it.
+    pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        refuse_default(stream, "retire_stream")?;
+        self.each(|engine| engine.host().may_retire(stream))?;
+        self.each(|engine| engine.retire_stream(stream))
     }
 
     /// Makes a call of every engine, and returns the first that fails.

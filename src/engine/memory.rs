@@ -64,6 +64,10 @@ impl fmt::Display for Leak {
     }
 }
 
+fn in_use(stream: StreamHandle) -> Error {
+    Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse }
+}
+
 /// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number is none.
 pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
     let share = settings.memory_fraction.filter(|share| !share.is_nan()).zip(total);
@@ -291,6 +295,16 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.empty_cache()
     }
 
+    /// Whether [`Engine::retire_stream`] would agree, as far as the engine's tables say; the stream goes on as before. For
+    /// hosts with several engines: all of them are to agree before one forgets the stream.
+    ///
+    /// # Errors
+    /// Those of [`Engine::retire_stream`].
+    pub fn may_retire(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), "retire_stream")?;
+        self.0.change(|locked| locked.may_retire(stream))
+    }
+
     /// Takes back what stream caches hold, and says whether freed memory waits for a stream that another thread named
     /// last, or that is gone. This thread may record no event there: that thread's next request makes the memory free,
     /// or [`Engine::wait_for_device`].
@@ -450,7 +464,8 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+    /// Refuses a stream that a block that lives, a wait or a capture under way asks about.
+    fn may_retire(&mut self, stream: StreamHandle) -> Result<(), Error> {
         self.assign_stream(stream, false);
         self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
@@ -462,22 +477,28 @@ impl<D: Driver> Locked<'_, D> {
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
             || self.caches.used().any(|cache| cache.names(stream));
-        let in_use = || Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse };
-        if asks {
-            return Err(in_use());
+        match asks {
+            true => Err(in_use(stream)),
+            false => Ok(()),
         }
+    }
+
+    fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        self.may_retire(stream)?;
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {
                 Some(self.state.timelines.mark_elsewhere(stream))
             }
-            true => Some(self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?),
+            true => {
+                Some(self.state.timelines.mark(self.driver, stream).ok_or_else(|| in_use(stream))?)
+            }
             false => None,
         };
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline) {
-            return Err(in_use());
+            return Err(in_use(stream));
         }
         for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
             block.gone = gone.map(Box::new);

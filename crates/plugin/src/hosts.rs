@@ -137,6 +137,8 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`engine::StreamRefusal::InUse`]: the stream must live on, and the call be made again later.
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        // An engine that forgets the stream takes its blocks for done with: none does while another one refuses.
+        self.engines().try_for_each(|engine| engine.host().may_retire(stream))?;
         for device in self.devices() {
             device.engine.retire_stream(stream)?;
             if let Some(announced) = device.pools().announced.remove(&stream) {
