@@ -558,7 +558,8 @@ typedef struct regraph_device_list regraph_device_list;
  * that concern streams of a capture read its graph and must not run while another thread captures
  * into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread
  * that named it last (in regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a
- * thread names a stream that another thread has used before it captures on it.
+ * thread names a stream that another thread has used before it captures on it. Where other threads
+ * use the engine meanwhile, it says so before its first capture (regraph_may_capture()).
  *
  * A stream that blocks were allocated for outside captures must live until regraph_retire_stream()
  * has succeeded, or until the engine is destroyed.
@@ -2083,6 +2084,18 @@ regraph_error regraph_observe_stream(const struct regraph_engine *engine, regrap
  * Errors: REGRAPH_ERROR_PER_THREAD_STREAM.
  */
 regraph_error regraph_mark_stream(const struct regraph_engine *engine, regraph_stream stream);
+
+/**
+ * Tells the engine that the calling thread is about to begin a capture on a stream. From then on no
+ * other thread's call records an event on the stream, which the driver could crash of. A program
+ * whose threads share the engine calls it before the first capture of each thread, and of each
+ * other engine that has blocks which the stream has used.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_PER_THREAD_STREAM.
+ */
+regraph_error regraph_may_capture(const struct regraph_engine *engine, regraph_stream stream);
 
 /**
  * Tells the engine that a stream is about to be destroyed. Blocks that were freed on it become

@@ -319,6 +319,22 @@ pub unsafe extern "C" fn regraph_mark_stream(
     call!(engine, engine.mark_stream(named(stream))?)
 }
 
+/// Tells the engine that the calling thread is about to begin a capture on a stream. From then on no
+/// other thread's call records an event on the stream, which the driver could crash of. A program
+/// whose threads share the engine calls it before the first capture of each thread, and of each
+/// other engine that has blocks which the stream has used.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_PER_THREAD_STREAM.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_may_capture(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+) -> regraph_error {
+    call!(engine, engine.host().may_capture(named(stream))?)
+}
+
 /// Tells the engine that a stream is about to be destroyed. Blocks that were freed on it become
 /// free for other streams when its work has completed; its live blocks can still be freed later.
 ///

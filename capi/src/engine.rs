@@ -28,7 +28,8 @@ macro_rules! on {
 /// that concern streams of a capture read its graph and must not run while another thread captures
 /// into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread
 /// that named it last (in regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a
-/// thread names a stream that another thread has used before it captures on it.
+/// thread names a stream that another thread has used before it captures on it. Where other threads
+/// use the engine meanwhile, it says so before its first capture (regraph_may_capture()).
 ///
 /// A stream that blocks were allocated for outside captures must live until regraph_retire_stream()
 /// has succeeded, or until the engine is destroyed.

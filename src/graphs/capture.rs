@@ -51,6 +51,7 @@ impl<D: HostApi> Capture<D> {
         let _told = tell_later();
         let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
+        engine.host().may_capture(stream)?;
         engine.driver().begin_capture(stream, mode)?;
         let mut capture = Self::enter(pool, stream).inspect_err(|_| end(pool.engine(), stream))?;
         capture.begun = true;

@@ -411,6 +411,26 @@ fn a_filling_comes_after_the_latest_launch() {
     }
 }
 
+/// The driver could crash. The capture does not begin here, so that no later step of it has said so.
+#[test]
+fn when_a_capture_begins_no_other_thread_records_on_its_stream() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let stream = driver.create_stream().unwrap();
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let pool = new_pool(&engine);
+    let block = pool.allocate(MIB, stream).unwrap();
+    driver.fail_host_nth(0, ErrorKind::OutOfMemory);
+    Capture::begin(&pool, stream, CaptureMode::Relaxed).unwrap_err();
+    let before = driver.calls(Call::RecordEvent);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(block);
+            engine.empty_cache().unwrap();
+        });
+    });
+    assert_eq!(driver.calls(Call::RecordEvent), before);
+}
+
 #[test]
 fn a_graph_is_launched_on_streams_of_several_devices_in_turn() {
     let first = SimDriver::new(SimConfig::default());

@@ -23,6 +23,15 @@ pub fn host_with(config: Config) -> Host {
     host_on(&Arc::new(SimDriver::new(SimConfig::default())), config)
 }
 
+/// On two devices, whose second is given with it.
+pub fn host_on_two(config: Config) -> (Host, Arc<SimDriver>) {
+    let first = Arc::new(SimDriver::new(SimConfig::default()));
+    let second = Arc::new(first.add_device(SimConfig::default()));
+    let drivers = [Arc::clone(&first), Arc::clone(&second)];
+    let plugin = Plugin::new(config, move |device| Ok(Arc::clone(&drivers[device as usize])));
+    (Host { driver: first, plugin }, second)
+}
+
 /// On a device that others may be on, and that is the only one.
 pub fn host_on(driver: &Arc<SimDriver>, config: Config) -> Host {
     let shared = Arc::clone(driver);

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use log::Level;
 
-use super::host::{host_with, Host};
+use super::host::{host_on_two, host_with, Host};
 use crate::cases::cases;
 use crate::common::messages::messages_of;
 use crate::common::remove_last_edge;
@@ -236,6 +236,42 @@ fn a_capture_whose_end_is_not_told_is_forgotten_with_its_stream() {
     h.plugin.retire_stream(stream).unwrap();
     h.empty();
     assert_eq!(h.held_by(key), 0);
+}
+
+/// A block of the other device was used on the stream and lives: the stream goes on, and its own blocks wait for it.
+#[test]
+fn no_device_forgets_a_stream_that_another_one_asks_about() {
+    let (h, second) = host_on_two(Config::default());
+    let [stream, other] = [h.stream(), h.stream()];
+    let block = h.allocate(stream);
+    let elsewhere = second.create_stream().unwrap();
+    let there = h.plugin.allocate(SIZE, 1, elsewhere).unwrap();
+    h.plugin.record_stream(there, stream).unwrap();
+    h.plugin.retire_stream(stream).unwrap_err();
+    h.launch_and_free(stream, block);
+    assert_ne!(h.allocate(other), block, "its stream still uses it");
+    h.plugin.free(there, 1).unwrap();
+    h.driver.complete_all();
+    h.plugin.retire_stream(stream).unwrap();
+    assert_eq!(h.allocate(other), block);
+}
+
+/// An event that another thread records where a capture may have begun could crash the driver.
+#[test]
+fn before_a_capture_begins_no_device_s_blocks_have_other_threads_record_on_its_stream() {
+    let (h, second) = host_on_two(Config::default());
+    let stream = h.stream();
+    h.allocate(stream);
+    let elsewhere = second.create_stream().unwrap();
+    let block = h.plugin.allocate(SIZE, 1, elsewhere).unwrap();
+    h.plugin.record_stream(block, stream).unwrap();
+    h.plugin.capture_beginning(0, stream).unwrap();
+    let recorded = || [&h.driver, &second].map(|driver| driver.calls(Call::RecordEvent));
+    let before = recorded();
+    std::thread::scope(|scope| {
+        scope.spawn(|| h.plugin.free(block, 1).unwrap());
+    });
+    assert_eq!(recorded(), before);
 }
 
 #[test]

@@ -158,6 +158,7 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_release_graph(NULL, graph));
     IS(REGRAPH_ERROR_NULL, regraph_observe_stream(NULL, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_mark_stream(NULL, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_may_capture(NULL, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_retire_stream(NULL, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_write_trace(NULL, it.capture, it.a, "x"));
     IS(REGRAPH_ERROR_NULL, regraph_write_trace(e, it.capture, it.a, NULL));
@@ -291,6 +292,7 @@ static void names_that_name_nothing(void) {
     IS(REGRAPH_ERROR_PER_THREAD_STREAM,
        regraph_allocate(e, it.pool, 1, (regraph_stream)(uintptr_t)2, &block));
     IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_mark_stream(e, (regraph_stream)(uintptr_t)2));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_may_capture(e, (regraph_stream)(uintptr_t)2));
 
     /* A stream that the driver does not know. */
     IS(REGRAPH_ERROR_DRIVER, regraph_allocate(e, it.pool, 1, stream, &block));
@@ -765,6 +767,7 @@ static void suspending(void) {
     CHECK(bytes == 8 * MIB);
     OK(regraph_free(e, block.id));
     OK(regraph_mark_stream(e, it.b));
+    OK(regraph_may_capture(e, it.b));
     regraph_engine_destroy(e);
     OK(regraph_abandon_capture(uncached.engine, uncached.capture));
     IS(REGRAPH_ERROR_CANNOT_SUSPEND, regraph_pool_suspend(uncached.engine, uncached.pool, NULL));

@@ -117,11 +117,12 @@ impl<D: Transfer> Plugin<D> {
     /// Those of [`engine::HostCalls::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
+        // No thread records an event on the stream from now on, for blocks of another device either.
+        self.engines().try_for_each(|engine| engine.host().may_capture(stream))?;
         let host = device.engine.host();
         // The capture's pool is not known yet; where none but that of eager work holds a block, there is no input.
-        match host.has_blocks_beside(device.eager_pool()).unwrap_or(true) {
-            true => host.expect_capture(stream)?,
-            false => host.may_capture(stream)?,
+        if host.has_blocks_beside(device.eager_pool()).unwrap_or(true) {
+            host.expect_capture(stream)?;
         }
         set_beginning(true);
         Ok(())
