@@ -308,7 +308,11 @@ impl<D: Driver> Locked<'_, D> {
         let dependency_queries = proof.queries();
         let layout = following.as_ref().map(|following| following.followed());
         let pools = SmallVec::from_slice(pools);
-        self.end(slot, true)?;
+        if let Err(lost) = self.end(slot, true) {
+            let why = Error::from(lost);
+            self.state.conclude(id, Err(&why));
+            return Err(why);
+        }
         let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
         let graph = self.state.add_graph_to(pools, id);
         Ok(Box::new(CaptureReport {

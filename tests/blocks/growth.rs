@@ -368,6 +368,7 @@ fn a_pool_that_lost_memory_refuses_its_captures() {
     judge(&b);
     // It has nothing there, but it might have.
     assert!(matches!(b.try_finish(t, second), Err(Error::Driver(_))));
+    assert_eq!(b.engine.statistics().unwrap().counts.num_captures_refused, 2);
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let third = b.engine.begin_capture(b.pool, s).unwrap();
     fill(&b, s, &[2 * MIB; 5]).unwrap();
