@@ -847,11 +847,16 @@ impl<'a, D: Driver> Movement<'a, D> {
         let failed = match (came, finished) {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
-                return self.engine.change(|locked| {
+                let open = self.engine.change(|locked| {
                     self.reopen(locked, &self.tags, true);
-                    self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
-                    Ok(self.bytes)
-                });
+                    let open = !self.pools.iter().any(|&pool| locked.state.pools.is_shut(pool));
+                    if open {
+                        self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
+                    }
+                    Ok(open)
+                })?;
+                // Another call for a pool by itself may have failed, and have given away what this one has got.
+                return if open { Ok(self.bytes) } else { self.come(contents) };
             }
             // Copies may be under way: the pools stay as they are.
             (Ok(_), Err(error)) => return Err(error.into()),

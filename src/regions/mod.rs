@@ -251,7 +251,9 @@ impl<D: Transfer> Regions<D> {
     /// launch writes them before reading. If eager work wrote to such a block during the capture, as a library may that
     /// initialises its workspace, that is lost, and launches read undefined data.
     ///
-    /// Regions that sleep stay as they are.
+    /// Regions that sleep stay as they are, and so do pools that the host has suspended by itself
+    /// ([`HostCalls::suspend_pool`](crate::engine::HostCalls::suspend_pool)): they wake by
+    /// [`HostCalls::resume_pool`](crate::engine::HostCalls::resume_pool) alone, and may be used then.
     ///
     /// Costs two driver calls for each piece of memory, and one for each run of live blocks, or for each 32 MiB of a
     /// longer run. The copies take some 18 us a MiB. Where too few pages of the host are locked
