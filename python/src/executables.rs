@@ -21,9 +21,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(executables, module)?)
 }
 
-/// A graph that regraph launches, and destroys with this object.
+/// A graph that regraph launches, and destroys with this object in the process of this number.
 #[pyclass(frozen)]
-struct Graph(ManuallyDrop<regraph_plugin::Graph<'static, CudaDriver>>);
+struct Graph(ManuallyDrop<regraph_plugin::Graph<'static, CudaDriver>>, u32);
 
 #[pymethods]
 impl Graph {
@@ -32,7 +32,7 @@ impl Graph {
     fn new(py: Python<'_>, device: u32, pool: (u64, u64), graph: usize) -> PyResult<Self> {
         let graph = GraphHandle::from_raw(graph as *mut _);
         let taken = py.detach(|| allocator()?.take_graph(device, pool, graph).map_err(raised));
-        Ok(Self(ManuallyDrop::new(taken?)))
+        Ok(Self(ManuallyDrop::new(taken?), std::process::id()))
     }
 
     fn launch(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
@@ -61,6 +61,10 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
+        if self.1 != std::process::id() {
+            // Threads that a forked process does not have may have held the engine's locks.
+            return;
+        }
         // SAFETY: it is taken out here, and not used again.
         let graph = unsafe { ManuallyDrop::take(&mut self.0) };
         // A launch that another thread makes by the same executables may wait for work.

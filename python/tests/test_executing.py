@@ -101,6 +101,20 @@ def test_later_versions_end_captures_in_two_steps(keeping, native, monkeypatch):
     ]
 
 
+def test_a_capture_that_does_not_begin_leaves_a_graph_on_its_device(keeping, native, monkeypatch):
+    graph = captured(keeping, native)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "default_generators", [State(), State()])
+    keeping.gpu.capturing = True
+    with pytest.raises(regraph.torch.Error, match="capturing already"):
+        graph.capture_begin(POOL)
+    keeping.gpu.capturing = False
+    asked = []
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: asked.append(device))
+    graph.replay()
+    assert asked == [0]
+
+
 def test_pytorch_sets_the_numbers_of_each_replay_that_draws(keeping, native):
     keeping.draws = 4
     graph = captured(keeping, native)

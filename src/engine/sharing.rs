@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::live_blocks::{BlockSite, Tenure};
 use super::names::{BlockId, LoanId};
 use super::pools::{with_heap, Pools};
-use super::{Error, Sharing, Unknown};
+use super::{Error, Locked, Sharing, Unknown};
 use crate::driver::{Descriptor, Driver};
 pub use crate::error::SharingRefusal;
 pub use crate::heap::WhyNotShared;
@@ -201,28 +201,33 @@ impl<D: Driver> Sharing<'_, D> {
     /// allocated and not mapped; [`Unknown::Block`] where the block is no such. The block is the host's then.
     pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
         const CALL: &str = "lend_to_process";
-        let bytes = self.0.change(|locked| {
-            let (live, bytes) = locked.live_block(block, CALL)?;
-            let lent = live.tenure == Tenure::Lent(Lent::Temporary);
-            lent.then_some(bytes).ok_or_else(|| block.unknown(CALL))
-        })?;
+        self.0.change(|locked| lent_bytes(locked, block, CALL))?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
             let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();
             return Err(Error::Sharing { call: CALL, why: SharingRefusal::NotOffered { why } });
         };
         let memory = self.offer(&pieces)?;
-        let (id, number) = self.keep_for_loan(block);
+        let (id, number, bytes) = self.keep_for_loan(block, CALL)?;
         let handle = memory.write_loan([number, offset, bytes]);
         Ok(Loan { id, handle, bytes })
     }
 
-    /// Has a lent block be a loan's, and names the loan.
-    fn keep_for_loan(&self, block: BlockId) -> (LoanId, u64) {
-        let number = self.0.processes.loans().make(block.bits());
-        (LoanId::new(self.0.number, number), number)
+    /// Has a lent block be a loan's, and names the loan; with the block's size. A restoration may have ended the block
+    /// since the call began.
+    fn keep_for_loan(
+        &self,
+        block: BlockId,
+        call: &'static str,
+    ) -> Result<(LoanId, u64, u64), Error> {
+        self.0.change(|locked| {
+            let bytes = lent_bytes(locked, block, call)?;
+            let number = self.0.processes.loans().make(block.bits());
+            Ok((LoanId::new(self.0.number, number), number, bytes))
+        })
     }
 
-    /// The number of a loan of this engine to another process. None where another process has made it, or another engine.
+    /// The number of a loan of this engine, to another process or of one. None where another engine has it, or the process
+    /// that this one was forked from, of which a thread may have held any lock.
     fn own(&self, loan: LoanId) -> Option<u64> {
         let own = self.0.processes.loans().is_own();
         loan.number_in(self.0.number).filter(|_| own)
@@ -238,10 +243,12 @@ impl<D: Driver> Sharing<'_, D> {
     /// # Errors
     /// [`Unknown::Loan`].
     pub fn recall_loan(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
-        let back =
-            self.own(loan).and_then(|number| self.0.processes.loans().recall(number, patience));
+        let unknown = || Self::unknown("recall_loan", loan);
+        // In a forked process the engine's lock may be held for ever.
+        let number = self.own(loan).ok_or_else(unknown)?;
+        let back = self.0.processes.loans().recall(number, patience);
         self.0.alter(|locked| locked.settle_loans())?;
-        back.ok_or_else(|| Self::unknown("recall_loan", loan))
+        back.ok_or_else(unknown)
     }
 
     /// Where a loan of this process is.
@@ -280,8 +287,7 @@ impl<D: Driver> Sharing<'_, D> {
     }
 
     fn borrowed(&self, loan: LoanId, call: &'static str) -> Result<Arc<Borrowed>, Error> {
-        let number = loan.number_in(self.0.number);
-        let found = number.and_then(|number| self.0.processes.loans().borrowed(number));
+        let found = self.own(loan).and_then(|number| self.0.processes.loans().borrowed(number));
         found.ok_or_else(|| Self::unknown(call, loan))
     }
 
@@ -326,12 +332,23 @@ impl<D: Driver> Sharing<'_, D> {
     }
 }
 
+/// The size of a block that is borrowed from graphs, and of which no graph reads what it holds.
+fn lent_bytes(
+    locked: &Locked<'_, impl Driver>,
+    block: BlockId,
+    call: &'static str,
+) -> Result<u64, Error> {
+    let (live, bytes) = locked.live_block(block, call)?;
+    let lent = live.tenure == Tenure::Lent(Lent::Temporary);
+    lent.then_some(bytes).ok_or_else(|| block.unknown(call))
+}
+
 /// A borrower that tests play, so that loans can be made without another process.
 #[doc(hidden)]
 impl<D: Driver> Sharing<'_, D> {
     /// Has a block that was borrowed be a loan's.
-    pub fn play_loan(&self, block: BlockId) -> LoanId {
-        self.keep_for_loan(block).0
+    pub fn play_loan(&self, block: BlockId) -> Result<LoanId, Error> {
+        Ok(self.keep_for_loan(block, "play_loan")?.0)
     }
 
     /// A process asks for a loan: whether it has it.

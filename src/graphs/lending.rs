@@ -168,7 +168,7 @@ impl<D: HostApi> Pool<D> {
     #[doc(hidden)]
     pub fn play_loan(&self, bytes: u64, stream: impl AsStream) -> Result<(LoanId, BlockId), Error> {
         self.lend_once_idle(bytes, stream, |block| {
-            Ok((self.engine().sharing().play_loan(block), block))
+            Ok((self.engine().sharing().play_loan(block)?, block))
         })
     }
 

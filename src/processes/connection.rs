@@ -154,17 +154,10 @@ impl Asking {
 /// The borrower's end of the connection of a loan.
 #[derive(Debug)]
 pub(crate) struct TakenEnd {
-    /// The process that has taken it: what it forks gives nothing back.
-    process: u32,
     stream: UnixStream,
 }
 
 impl TakenEnd {
-    /// Whether this is the process that has taken it.
-    pub(crate) fn is_own(&self) -> bool {
-        self.process == std::process::id()
-    }
-
     /// Asks the lender's process for a loan, whose memory it has.
     pub(crate) fn ask(memory: &SentPieces, number: u64) -> io::Result<Self> {
         Self::ask_for(memory, number).map_err(in_words)
@@ -186,7 +179,7 @@ impl TakenEnd {
         sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
         let mut word = [0];
         match stream.read_exact(&mut word) {
-            Ok(()) if word == [HERE] => Ok(Self { process: std::process::id(), stream }),
+            Ok(()) if word == [HERE] => Ok(Self { stream }),
             Ok(()) if word == [GONE] => {
                 let why = "it was called back, or another process has taken it; ask the lender for another one";
                 Err(io::Error::other(why))

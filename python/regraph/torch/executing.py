@@ -109,9 +109,10 @@ class Graph(torch.cuda.CUDAGraph):
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
         """Begins a capture on the current stream, with the arguments of PyTorch's."""
         require_enabled("Graph")
-        self._device = torch._C._cuda_getDevice()
-        default = torch.cuda.default_generators[self._device].graphsafe_get_state()
+        device = torch._C._cuda_getDevice()
+        default = torch.cuda.default_generators[device].graphsafe_get_state()
         super().capture_begin(*args, **kwargs)
+        self._device = device
         self._states.append(default)
 
     def capture_end(self) -> None:
