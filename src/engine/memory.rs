@@ -580,7 +580,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             // Of a suspended pool there is nothing to give back.
             let row = self.state.pools.heap_mut(heap);
-            row.holding_mut().release_orphans(self.driver);
+            row.release_stuck(self.driver);
             let found = row.surplus();
             surplus.extend(found.into_iter().map(|(age, address, id)| (age, heap, address, id)));
         }

@@ -191,8 +191,7 @@ impl HeapSegment {
         Self { address, bytes, ..Self::default() }
     }
 
-    /// A segment that can hold at least `bytes`. One that can grow is empty at first; without virtual memory management
-    /// it is had whole.
+    /// A segment that can hold at least `bytes`. Where memory is mapped it is empty at first; an allocation is had whole.
     pub(crate) fn open(
         driver: &impl Driver,
         bytes: u64,
@@ -206,7 +205,11 @@ impl HeapSegment {
             ..Self::reserved(address, bytes)
         };
         match (driver.memory_support(), supply) {
-            (MemorySupport::Mapped { granularity }, Supply::Growing { reserve }) => {
+            (MemorySupport::Mapped { granularity }, Supply::Growing { .. } | Supply::Fixed) => {
+                let (kind, reserve) = match supply {
+                    Supply::Growing { reserve } => (SegmentKind::Growable, reserve),
+                    _ => (SegmentKind::Fixed, 0),
+                };
                 let least = bytes.next_multiple_of(granularity);
                 let mut bytes = bytes.max(reserve).next_multiple_of(granularity);
                 loop {
@@ -215,21 +218,9 @@ impl HeapSegment {
                         Err(error) if error.is_out_of_memory() && bytes > least => {
                             bytes = (bytes / 2).max(least).next_multiple_of(granularity);
                         }
-                        reserved => {
-                            return Ok(segment(reserved?, bytes, 0, SegmentKind::Growable));
-                        }
+                        reserved => return Ok(segment(reserved?, bytes, 0, kind)),
                     }
                 }
-            }
-            (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
-                let bytes = bytes.next_multiple_of(granularity);
-                let mut fixed = segment(driver.reserve(bytes)?, bytes, bytes, SegmentKind::Fixed);
-                if let Err(error) = fixed.map(driver, (fixed.address, bytes), u64::MAX) {
-                    // Its addresses are of no use now; failing to give them back loses nothing else.
-                    let _ = fixed.close(driver);
-                    return Err(error);
-                }
-                Ok(fixed)
             }
             (_, Supply::Growing { .. } | Supply::Fixed | Supply::Allocated) => {
                 let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
@@ -361,6 +352,12 @@ impl HeapSegment {
             piece.memory().is_some()
         });
         refused
+    }
+
+    /// Gives back what was mapped in vain. Returns whether nothing lies at its addresses then.
+    pub(super) fn clear(&mut self, driver: &impl Driver) -> bool {
+        self.free_stuck(driver);
+        self.mapped == 0 && self.pieces.is_empty() && self.stuck.is_empty()
     }
 
     /// The bytes of the pieces that lie wholly in `start..end`; of an allocation, all or nothing.
@@ -503,7 +500,6 @@ impl HeapSegment {
         left: &mut Pieces,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
         for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
             if !left.take() || !keeper.may_leave(address, piece.bytes) {
                 return Ok(false);

@@ -6,6 +6,7 @@ use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Engine, Error, PoolConfig};
 use regraph::plan::Options;
+use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};
 
 /// Found by random programs: the piece stayed mapped and was forgotten, and no growth could ever use its place again.
@@ -32,6 +33,35 @@ fn a_mapping_that_cannot_be_undone_is_undone_later() {
     engine.allocate(pool, 4 * MIB, s).unwrap_err();
     engine.allocate(pool, 4 * MIB, s).unwrap();
     assert_eq!(driver.used_bytes(), 12 * MIB);
+}
+
+/// The segment was closed and forgotten, with memory that the driver had not taken back.
+#[test]
+fn memory_of_a_segment_that_failed_at_its_first_growth_is_given_back_later() {
+    let failures = [(Call::SetAccess, Call::Unmap), (Call::Map, Call::Release)];
+    let ways = failures.map(|calls| [(true, calls), (false, calls)]);
+    for (grows, (call, undoing)) in ways.into_iter().flatten() {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let settings = Settings::default().expandable_segments(grows);
+        let engine = Engine::new(driver.clone(), Config::default().settings(settings));
+        let pool = engine.create_pool(PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        for _ in 0..2 {
+            driver.fail_nth(call, 0, ErrorKind::NotSupported);
+            (0..9).for_each(|n| driver.fail_nth(undoing, n, ErrorKind::NotSupported));
+            let Err(Error::Driver(error)) = engine.allocate(pool, 20 * MIB, s) else { panic!() };
+            assert_eq!(error.call, call.driver_name());
+            engine.empty_cache().unwrap();
+            assert_eq!(driver.used_bytes(), 20 * MIB, "it cannot be given back yet");
+            driver.forget_failures();
+            engine.empty_cache().unwrap();
+            assert_eq!(driver.used_bytes(), 0);
+            assert_eq!(driver.calls(Call::Reserve), driver.calls(Call::Unreserve));
+        }
+        engine.allocate(pool, 20 * MIB, s).unwrap();
+        engine.empty_cache().unwrap();
+        assert_eq!(driver.used_bytes(), 20 * MIB);
+    }
 }
 
 /// The mapping was forgotten: each later block of the capture was refused, and the memory was lost.
