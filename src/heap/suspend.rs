@@ -110,7 +110,7 @@ impl Holding {
     }
 
     /// Releases the handles that could not be released before. What fails again is kept.
-    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
+    pub(super) fn release_orphans(&mut self, driver: &impl Driver) {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::engine::{Config, Engine, Error, PoolConfig, Spare};
+use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -54,6 +55,8 @@ fn memory_of_a_segment_that_failed_at_its_first_growth_is_given_back_later() {
             engine.empty_cache().unwrap();
             assert_eq!(driver.used_bytes(), 20 * MIB, "it cannot be given back yet");
             driver.forget_failures();
+            // What is free stays in the pool, which that is not.
+            engine.host().set_spare(pool, Spare::Kept).unwrap();
             engine.empty_cache().unwrap();
             assert_eq!(driver.used_bytes(), 0);
             assert_eq!(driver.calls(Call::Reserve), driver.calls(Call::Unreserve));
@@ -61,6 +64,31 @@ fn memory_of_a_segment_that_failed_at_its_first_growth_is_given_back_later() {
         engine.allocate(pool, 20 * MIB, s).unwrap();
         engine.empty_cache().unwrap();
         assert_eq!(driver.used_bytes(), 20 * MIB);
+    }
+}
+
+/// Its memory was forgotten, and where its owner had gone nobody was told.
+#[test]
+fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
+    for (call, owned) in [(Call::Unmap, false), (Call::Release, false), (Call::Release, true)] {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pool = Pool::new(&engine, PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        drop([20 * MIB, 512].map(|bytes| pool.allocate(bytes, s).unwrap()));
+        driver.complete_all();
+        (0..9).for_each(|n| driver.fail_nth(call, n, ErrorKind::NotSupported));
+        if !owned {
+            assert!(matches!(engine.destroy_pool(pool.id()), Err(Error::Driver(_))));
+            assert!(pool.allocate(512, s).is_err());
+        }
+        drop(pool);
+        engine.empty_cache().unwrap();
+        assert_eq!(driver.used_bytes(), 22 * MIB);
+        assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 22 * MIB);
+        driver.forget_failures();
+        engine.create_pool(PoolConfig::default());
+        assert_eq!((driver.used_bytes(), engine.pools().unwrap().len()), (0, 1));
     }
 }
 
