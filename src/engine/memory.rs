@@ -610,6 +610,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives back everything that is free now.
     pub(super) fn empty(&mut self, keep: u64) -> Emptied {
         self.settle_loans();
+        self.state.imports.close_left(self.driver);
         self.free_completed(None);
         let before = self.state.pools.reserved_by_all();
         self.release_planned(None);

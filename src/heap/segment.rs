@@ -31,7 +31,7 @@ pub(crate) struct HeapSegment {
     pub(crate) last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
     pieces: BTreeMap<u64, Piece>,
-    /// What was mapped in vain and could not be unmapped or released, by address.
+    /// What was mapped in vain, or is over, and could not be unmapped or released, by address.
     stuck: Vec<(u64, Piece)>,
     kind: SegmentKind,
     /// Whether its pieces are made for other processes to map.
@@ -287,19 +287,19 @@ impl HeapSegment {
         (address, bytes): (u64, u64),
         most: u64,
     ) -> Result<usize, DriverError> {
-        let refused = self.free_stuck(driver);
+        let freed = self.free_stuck(driver);
         let (end, before) = (address + bytes, self.stuck.len());
-        let mut stuck = self.stuck.iter();
-        let stuck = stuck.any(|(at, it)| *at < end && address < at + it.bytes);
-        if let Some(error) = refused.filter(|_| stuck) {
-            return Err(error);
+        let mut stuck = self.stuck.iter().filter(|(_, it)| it.is_mapped());
+        if stuck.any(|(at, it)| *at < end && address < at + it.bytes) {
+            freed?;
         }
         let mut at = address;
         while at < end {
             let bytes = most.min(end - at);
             let memory = create(driver, self.exportable, bytes);
             if let Err(error) = memory.and_then(|memory| self.attach(driver, at, bytes, memory)) {
-                self.free_stuck(driver);
+                // The first error is the one to report, here and below.
+                let _ = self.free_stuck(driver);
                 return Err(error);
             }
             at += bytes;
@@ -333,7 +333,7 @@ impl HeapSegment {
         let (count, address) = (attached.len(), attached.first().map_or(0, |it| it.0));
         let bytes = attached.iter().map(|(_, piece)| piece.bytes).sum();
         if let Err(error) = driver.set_access(address, bytes) {
-            self.free_stuck(driver);
+            let _ = self.free_stuck(driver);
             return Err(error);
         }
         for (address, Piece { bytes, held, .. }) in self.stuck.drain(before..) {
@@ -343,20 +343,20 @@ impl HeapSegment {
         Ok(count)
     }
 
-    /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
-    fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
-        let mut refused = None;
+    /// Gives back what was mapped in vain, or is over. What the driver does not take is kept for the next time; returns
+    /// the first error.
+    fn free_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        let mut result = Ok(());
         self.stuck.retain_mut(|(address, piece)| {
-            let error = piece.lower(driver, *address).err().filter(|_| piece.is_mapped());
-            refused = refused.take().or(error);
+            result = result.clone().and(piece.lower(driver, *address));
             piece.memory().is_some()
         });
-        refused
+        result
     }
 
     /// Gives back what was mapped in vain. Returns whether nothing lies at its addresses then.
     pub(super) fn clear(&mut self, driver: &impl Driver) -> bool {
-        self.free_stuck(driver);
+        let _ = self.free_stuck(driver);
         self.mapped == 0 && self.pieces.is_empty() && self.stuck.is_empty()
     }
 
@@ -419,22 +419,15 @@ impl HeapSegment {
         Ok(())
     }
 
-    /// Gives everything back to the driver. Goes on after an error and returns the first.
-    pub(crate) fn close(&self, driver: &impl Driver) -> Result<(), DriverError> {
+    /// Gives everything back to the driver. Goes on after an error and returns the first; then another call gives back
+    /// the rest, but for an allocation.
+    pub(crate) fn close(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         if self.is_allocated() {
             return self.free(driver);
         }
-        let mut result = Ok(());
-        let stuck = self.stuck.iter().map(|(address, piece)| (address, piece));
-        for (&address, piece) in self.pieces.iter().chain(stuck) {
-            if piece.is_mapped() {
-                result = result.and(driver.unmap(address, piece.bytes));
-            }
-            if let Some(memory) = piece.memory() {
-                result = result.and(driver.release(memory));
-            }
-        }
-        result.and(driver.unreserve(self.address, self.bytes))
+        self.stuck.extend(std::mem::take(&mut self.pieces));
+        self.free_stuck(driver)?;
+        driver.unreserve(self.address, self.bytes)
     }
 
     /// The pieces that a place lies on, in order; `None` where not all of it lies on pieces.
@@ -533,7 +526,8 @@ impl HeapSegment {
         left: &mut Pieces,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
+        // What still cannot go is in no one's way.
+        let _ = self.free_stuck(driver);
         let exportable = self.exportable;
         let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
         let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig, Spare};
+use regraph::engine::{Config, Engine, Error, PoolConfig, Shared, Spare};
 use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::settings::Settings;
@@ -89,6 +89,50 @@ fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
         driver.forget_failures();
         engine.create_pool(PoolConfig::default());
         assert_eq!((driver.used_bytes(), engine.pools().unwrap().len()), (0, 1));
+    }
+}
+
+/// What was imported stayed mapped here for good, and so the other process's memory stayed in use.
+#[test]
+fn an_import_that_cannot_go_goes_later() {
+    let failures = [None, Some(Call::SetAccess), Some(Call::Map)];
+    for (call, emptied) in failures.into_iter().flat_map(|call| [(call, false), (call, true)]) {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let config = Config::default().settings(Settings::default().exportable(true));
+        let engines = [config.clone(), config].map(|it| Engine::new(driver.clone(), it));
+        let [engine, other] = &engines;
+        let pool = engine.create_pool(PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        let block = engine.allocate(pool, 20 * MIB, s).unwrap();
+        let share = || match engine.sharing().share(block.id).unwrap() {
+            Shared::Pieces { pieces, .. } => pieces,
+            shared => panic!("{shared:?}"),
+        };
+        let pieces = share();
+        let pieces: Vec<_> = pieces.iter().map(|it| (it.bytes, it.export.descriptor())).collect();
+        call.into_iter().for_each(|call| driver.fail_nth(call, 0, ErrorKind::NotSupported));
+        let undoing = [Call::Unmap, Call::Release].into_iter().flat_map(|call| [call; 9]);
+        undoing
+            .enumerate()
+            .for_each(|(n, it)| driver.fail_nth(it, n as u64 % 9, ErrorKind::NotSupported));
+        match other.sharing().import(&pieces) {
+            Ok((import, _)) => other.sharing().close_import(import).unwrap_err(),
+            Err(error) => error,
+        };
+        driver.forget_failures();
+        match emptied {
+            true => drop(other.empty_cache().unwrap()),
+            false => drop(
+                other
+                    .sharing()
+                    .import(&pieces)
+                    .map(|it| other.sharing().close_import(it.0).unwrap())
+                    .unwrap(),
+            ),
+        }
+        engine.free(block.id).unwrap();
+        engine.destroy_pool(pool).unwrap();
+        assert_eq!(driver.used_bytes(), 0, "{call:?}");
     }
 }
 

@@ -252,7 +252,7 @@ impl PlannedHeap {
         }
         self.release_unused(driver, true);
         let mut result = Ok(());
-        for segment in self.captures.iter().flat_map(|planned| &planned.segments) {
+        for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
             result = result.and(segment.close(driver));
         }
         self.holding.release_orphans(driver);
