@@ -154,8 +154,7 @@ impl Heap {
             // What the driver keeps of a segment that failed is tried again when memory goes back.
             let fresh = grown.inspect_err(|_| self.release_stuck(driver))?;
             self.growing = if growable { Some(segment) } else { self.growing };
-            let bytes = if self.plan.whole { size } else { bytes };
-            return Ok(Some(self.carve(fresh, bytes)));
+            return Ok(Some(self.carve(fresh, if self.plan.whole { size } else { bytes })));
         }
         let mut bytes = bytes;
         if self.is_uncached() {

@@ -222,11 +222,9 @@ impl HeapSegment {
                     }
                 }
             }
-            (_, Supply::Growing { .. } | Supply::Fixed | Supply::Allocated) => {
-                let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
-                Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
-            }
-            (_, Supply::Uncached) => {
+            (_, supply) => {
+                let unit = if supply == Supply::Uncached { 1 } else { ALLOCATION_UNIT };
+                let bytes = bytes.next_multiple_of(unit);
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
         }

@@ -136,6 +136,28 @@ fn an_import_that_cannot_go_goes_later() {
     }
 }
 
+/// It stayed, and nobody was told.
+#[test]
+fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Engine::new(driver.clone(), Config::default());
+    let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let s = driver.create_stream().unwrap();
+    driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = engine.begin_capture(pool, s).unwrap();
+    let block = engine.allocate(pool, 4 * MIB, s).unwrap();
+    engine.free(block.id).unwrap();
+    (0..9).for_each(|n| driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
+    engine.abandon_capture(capture).unwrap();
+    driver.destroy_graph(driver.end_capture(s).unwrap()).unwrap();
+    driver.complete_all();
+    assert!(engine.host().suspend_discarding_all(pool).is_err());
+    driver.forget_failures();
+    assert!(engine.host().suspend_discarding_all(pool).unwrap() > 0);
+    assert_eq!(driver.used_bytes(), 0);
+    engine.host().resume_pool(pool).unwrap();
+}
+
 /// The mapping was forgotten: each later block of the capture was refused, and the memory was lost.
 #[test]
 fn a_mapping_of_a_planned_block_that_cannot_be_undone_is_undone_later() {
