@@ -85,7 +85,7 @@ impl<D: Transfer> Host<D> {
             pool.collect();
         }
         let destroyed = self.engine.destroy_pool(id);
-        // After an error of the driver's the pool is gone as well.
+        // After an error of the driver's the pool is the engine's, which gives the rest of its memory back later.
         if !matches!(
             destroyed,
             Err(Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. } | Error::Poisoned)

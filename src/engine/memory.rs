@@ -18,7 +18,7 @@ use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Heap, RangeId, TimelineId};
+use crate::heap::{Heap, NothingKept, Pieces, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -594,15 +594,15 @@ impl<D: Driver> Locked<'_, D> {
         let mut surplus: Vec<(u64, u32, u64, RangeId)> = Vec::new();
         for heap in self.state.pools.heaps_of(pool) {
             let of = self.state.pools.pool_of(heap);
+            // Whoever may have what is free here: no pool has that.
+            self.state.pools.heap_mut(heap).release_stuck(self.driver);
             let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
             // While a pool settles, work from before a restoration may use what is free in it.
             if !is_for_all || self.state.is_settling(of) {
                 continue;
             }
             // Of a suspended pool there is nothing to give back.
-            let row = self.state.pools.heap_mut(heap);
-            row.holding_mut().release_orphans(self.driver);
-            let found = row.surplus();
+            let found = self.state.pools.heap(heap).surplus();
             surplus.extend(found.into_iter().map(|(age, address, id)| (age, heap, address, id)));
         }
         // Of equals what lies highest: what is low is taken first again.
@@ -631,6 +631,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives back everything that is free now.
     pub(super) fn empty(&mut self, keep: u64) -> Emptied {
         self.settle_loans();
+        self.state.imports.close_left(self.driver);
         self.free_completed(None);
         let before = self.state.pools.reserved_by_all();
         self.release_planned(None);
@@ -669,6 +670,12 @@ impl<D: Driver> Locked<'_, D> {
             let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
             return Err(self.state.pools.refuse(id, CALL, why));
         }
+        self.shut(id);
+        if let Err(error) = self.give_away(id, &mut NothingKept, Pieces::all(), CALL) {
+            // Its host is done with it: the rest goes when that is tried again.
+            self.state.pools.set_owner(id, None);
+            return Err(error);
+        }
         for heap in heaps {
             self.state.pools.heap_mut(heap).note_close();
             self.count_changes(heap);
@@ -699,7 +706,11 @@ impl<D: Driver> Locked<'_, D> {
         self.state.timelines.assign_all();
         for pool in self.state.pools.ids() {
             // A pool in use stays, as this function's comment says; there is no caller for the driver's errors.
-            let _ = self.destroy_pool(pool);
+            if let Err(Error::Driver(_)) = self.destroy_pool(pool) {
+                let (heaps, planned) = self.state.pools.remove(pool);
+                heaps.into_iter().for_each(|heap| drop(heap.close(self.driver)));
+                planned.into_iter().for_each(|heap| drop(heap.close(self.driver)));
+            }
         }
         self.state.timelines.close(self.driver);
     }

@@ -422,7 +422,7 @@ impl Pools {
     }
 
     /// Notes whose a pool is, or that its owner is gone.
-    fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
+    pub(super) fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
         self.leaving.retain(|&leaving| leaving != id);
         let gone = owner.is_none();
         if let Some(row) = self.get_mut(id) {
@@ -828,7 +828,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`PoolRefusal::InUse`] while a block of the pool is live, a capture into it is under way, a graph of it exists,
     /// work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's: then
-    /// the pool is gone, but some of its memory may not have been given back.
+    /// the pool is of no use any more, and what is left of its memory goes when another pool is made or the cache emptied,
+    /// but for memory that was allocated and not mapped.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| {
             locked.settle_loans();

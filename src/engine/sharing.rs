@@ -33,6 +33,13 @@ pub(super) struct Imports {
     peers: Vec<u32>,
 }
 
+impl Imports {
+    /// Gives back what is left of imports that failed, and of those that could not be closed.
+    pub(super) fn close_left(&mut self, driver: &impl Driver) {
+        self.mapped.retain(|_, it| !it.held().is_empty() || it.close(driver).is_err());
+    }
+}
+
 /// A loan that another process may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loan {
@@ -133,13 +140,14 @@ impl<D: Driver> Sharing<'_, D> {
     /// The driver's. Nothing is mapped then.
     pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
         self.0.change(|locked| {
-            let imported = HeapSegment::import(locked.driver, pieces)?;
-            let address = imported.address;
-            let imports = &mut locked.state.imports;
+            let made = HeapSegment::for_import(locked.driver, pieces)?;
+            let (address, imports) = (made.address, &mut locked.state.imports);
             let number = imports.next;
             imports.next += 1;
-            imports.mapped.insert(number, imported);
-            Ok((ImportId { engine: self.0.number, number }, address))
+            let made = imports.mapped.entry(number).or_insert(made);
+            let imported = made.import(locked.driver, pieces);
+            imports.close_left(locked.driver);
+            Ok(imported.map(|()| (ImportId { engine: self.0.number, number }, address))?)
         })
     }
 
@@ -147,13 +155,16 @@ impl<D: Driver> Sharing<'_, D> {
     /// for an import that is gone.
     ///
     /// # Errors
-    /// The driver's. The import is gone all the same; addresses that could not be unmapped are not used again.
+    /// The driver's. The import is gone all the same; what could not be unmapped is when memory is imported next, or the
+    /// cache emptied.
     pub fn close_import(&self, import: ImportId) -> Result<(), Error> {
         let mine = import.engine == self.0.number;
         self.0.change(|locked| {
-            let imports = &mut locked.state.imports;
-            let imported = mine.then(|| imports.mapped.remove(&import.number)).flatten();
-            Ok(imported.map_or(Ok(()), |imported| imported.close(locked.driver))?)
+            let Imports { mapped, .. } = &mut locked.state.imports;
+            let imported = mine.then(|| mapped.get_mut(&import.number)).flatten();
+            imported.map_or(Ok(()), |imported| imported.close(locked.driver))?;
+            let _ = mine.then(|| mapped.remove(&import.number));
+            Ok(())
         })
     }
 

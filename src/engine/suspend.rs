@@ -578,7 +578,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Gives a shut pool's memory back to the driver, as far as `contents` and `left` let it; says whether all has gone.
-    fn give_away(
+    pub(super) fn give_away(
         &mut self,
         pool: PoolId,
         contents: &mut dyn Contents,

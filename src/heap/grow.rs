@@ -146,19 +146,15 @@ impl Heap {
             Some((source, stream)) => self.ask(source, segment, stream)?,
             None => HeapSegment::open(driver, segment, self.plan.supply, self.plan.exportable)?,
         };
-        if opened.is_growable() {
+        if !opened.is_allocated() {
+            let growable = opened.is_growable();
+            let (size, most) = if growable { (least, most) } else { (opened.bytes, u64::MAX) };
             let segment = SegmentId::new(enter_row(&mut self.segments, opened));
-            let fresh = match self.extend(driver, segment, (least, most), wanted, unit) {
-                Ok(fresh) => fresh,
-                Err(error) => {
-                    // Its addresses are of no use now; failing to give them back loses nothing else.
-                    let _ = self.segments[segment.index()].take().map(|it| it.close(driver));
-                    return Err(error);
-                }
-            };
-            self.growing = Some(segment);
-            let bytes = if self.plan.whole { least } else { bytes };
-            return Ok(Some(self.carve(fresh, bytes)));
+            let grown = self.extend(driver, segment, (size, most), wanted, unit);
+            // What the driver keeps of a segment that failed is tried again when memory goes back.
+            let fresh = grown.inspect_err(|_| self.release_stuck(driver))?;
+            self.growing = if growable { Some(segment) } else { self.growing };
+            return Ok(Some(self.carve(fresh, if self.plan.whole { size } else { bytes })));
         }
         let mut bytes = bytes;
         if self.is_uncached() {
@@ -431,11 +427,11 @@ impl Heap {
             mapped = Some(((address, bytes), pieces));
         }
         row.mapped += missing;
-        let after = row.premapped();
+        let (after, how) = (row.premapped(), MemoryMove::new(true, row.is_growable()));
         self.premapped = self.premapped - before + after;
         if let Some((place, pieces)) = mapped {
             self.grown = self.grown.map(|grown| grown + if step > 0 { place.1 } else { 0 });
-            self.note_change(MemoryMove::Map, place, pieces);
+            self.note_change(how, place, pieces);
         }
         Ok(self.append(segment, missing))
     }

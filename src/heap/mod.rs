@@ -445,7 +445,7 @@ impl Heap {
     /// Gives everything back to the driver.
     pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
-        for segment in self.segments.iter().flatten() {
+        for segment in self.segments.iter_mut().flatten() {
             result = result.and(segment.close(driver));
         }
         self.holding.release_orphans(driver);

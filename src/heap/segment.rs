@@ -31,7 +31,7 @@ pub(crate) struct HeapSegment {
     pub(crate) last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
     pieces: BTreeMap<u64, Piece>,
-    /// What was mapped in vain and could not be unmapped or released, by address.
+    /// What was mapped in vain, or is over, and could not be unmapped or released, by address.
     stuck: Vec<(u64, Piece)>,
     kind: SegmentKind,
     /// Whether its pieces are made for other processes to map.
@@ -191,8 +191,7 @@ impl HeapSegment {
         Self { address, bytes, ..Self::default() }
     }
 
-    /// A segment that can hold at least `bytes`. One that can grow is empty at first; without virtual memory management
-    /// it is had whole.
+    /// A segment that can hold at least `bytes`. Where memory is mapped it is empty at first; an allocation is had whole.
     pub(crate) fn open(
         driver: &impl Driver,
         bytes: u64,
@@ -206,7 +205,11 @@ impl HeapSegment {
             ..Self::reserved(address, bytes)
         };
         match (driver.memory_support(), supply) {
-            (MemorySupport::Mapped { granularity }, Supply::Growing { reserve }) => {
+            (MemorySupport::Mapped { granularity }, Supply::Growing { .. } | Supply::Fixed) => {
+                let (kind, reserve) = match supply {
+                    Supply::Growing { reserve } => (SegmentKind::Growable, reserve),
+                    _ => (SegmentKind::Fixed, 0),
+                };
                 let least = bytes.next_multiple_of(granularity);
                 let mut bytes = bytes.max(reserve).next_multiple_of(granularity);
                 loop {
@@ -215,27 +218,13 @@ impl HeapSegment {
                         Err(error) if error.is_out_of_memory() && bytes > least => {
                             bytes = (bytes / 2).max(least).next_multiple_of(granularity);
                         }
-                        reserved => {
-                            return Ok(segment(reserved?, bytes, 0, SegmentKind::Growable));
-                        }
+                        reserved => return Ok(segment(reserved?, bytes, 0, kind)),
                     }
                 }
             }
-            (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
-                let bytes = bytes.next_multiple_of(granularity);
-                let mut fixed = segment(driver.reserve(bytes)?, bytes, bytes, SegmentKind::Fixed);
-                if let Err(error) = fixed.map(driver, (fixed.address, bytes), u64::MAX) {
-                    // Its addresses are of no use now; failing to give them back loses nothing else.
-                    let _ = fixed.close(driver);
-                    return Err(error);
-                }
-                Ok(fixed)
-            }
-            (_, Supply::Growing { .. } | Supply::Fixed | Supply::Allocated) => {
-                let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
-                Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
-            }
-            (_, Supply::Uncached) => {
+            (_, supply) => {
+                let unit = if supply == Supply::Uncached { 1 } else { ALLOCATION_UNIT };
+                let bytes = bytes.next_multiple_of(unit);
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
         }
@@ -296,19 +285,19 @@ impl HeapSegment {
         (address, bytes): (u64, u64),
         most: u64,
     ) -> Result<usize, DriverError> {
-        let refused = self.free_stuck(driver);
+        let freed = self.free_stuck(driver);
         let (end, before) = (address + bytes, self.stuck.len());
-        let mut stuck = self.stuck.iter();
-        let stuck = stuck.any(|(at, it)| *at < end && address < at + it.bytes);
-        if let Some(error) = refused.filter(|_| stuck) {
-            return Err(error);
+        let mut stuck = self.stuck.iter().filter(|(_, it)| it.is_mapped());
+        if stuck.any(|(at, it)| *at < end && address < at + it.bytes) {
+            freed?;
         }
         let mut at = address;
         while at < end {
             let bytes = most.min(end - at);
             let memory = create(driver, self.exportable, bytes);
             if let Err(error) = memory.and_then(|memory| self.attach(driver, at, bytes, memory)) {
-                self.free_stuck(driver);
+                // The first error is the one to report, here and below.
+                let _ = self.free_stuck(driver);
                 return Err(error);
             }
             at += bytes;
@@ -342,7 +331,7 @@ impl HeapSegment {
         let (count, address) = (attached.len(), attached.first().map_or(0, |it| it.0));
         let bytes = attached.iter().map(|(_, piece)| piece.bytes).sum();
         if let Err(error) = driver.set_access(address, bytes) {
-            self.free_stuck(driver);
+            let _ = self.free_stuck(driver);
             return Err(error);
         }
         for (address, Piece { bytes, held, .. }) in self.stuck.drain(before..) {
@@ -352,15 +341,21 @@ impl HeapSegment {
         Ok(count)
     }
 
-    /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
-    fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
-        let mut refused = None;
+    /// Gives back what was mapped in vain, or is over. What the driver does not take is kept for the next time; returns
+    /// the first error.
+    fn free_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        let mut result = Ok(());
         self.stuck.retain_mut(|(address, piece)| {
-            let error = piece.lower(driver, *address).err().filter(|_| piece.is_mapped());
-            refused = refused.take().or(error);
+            result = result.clone().and(piece.lower(driver, *address));
             piece.memory().is_some()
         });
-        refused
+        result
+    }
+
+    /// Gives back what was mapped in vain. Returns whether nothing lies at its addresses then.
+    pub(super) fn clear(&mut self, driver: &impl Driver) -> bool {
+        let _ = self.free_stuck(driver);
+        self.mapped == 0 && self.pieces.is_empty() && self.stuck.is_empty()
     }
 
     /// The bytes of the pieces that lie wholly in `start..end`; of an allocation, all or nothing.
@@ -422,22 +417,15 @@ impl HeapSegment {
         Ok(())
     }
 
-    /// Gives everything back to the driver. Goes on after an error and returns the first.
-    pub(crate) fn close(&self, driver: &impl Driver) -> Result<(), DriverError> {
+    /// Gives everything back to the driver. Goes on after an error and returns the first; then another call gives back
+    /// the rest, but for an allocation.
+    pub(crate) fn close(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         if self.is_allocated() {
             return self.free(driver);
         }
-        let mut result = Ok(());
-        let stuck = self.stuck.iter().map(|(address, piece)| (address, piece));
-        for (&address, piece) in self.pieces.iter().chain(stuck) {
-            if piece.is_mapped() {
-                result = result.and(driver.unmap(address, piece.bytes));
-            }
-            if let Some(memory) = piece.memory() {
-                result = result.and(driver.release(memory));
-            }
-        }
-        result.and(driver.unreserve(self.address, self.bytes))
+        self.stuck.extend(std::mem::take(&mut self.pieces));
+        self.free_stuck(driver)?;
+        driver.unreserve(self.address, self.bytes)
     }
 
     /// The pieces that a place lies on, in order; `None` where not all of it lies on pieces.
@@ -503,7 +491,6 @@ impl HeapSegment {
         left: &mut Pieces,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
         for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
             if !left.take() || !keeper.may_leave(address, piece.bytes) {
                 return Ok(false);
@@ -537,7 +524,8 @@ impl HeapSegment {
         left: &mut Pieces,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
+        // What still cannot go is in no one's way.
+        let _ = self.free_stuck(driver);
         let exportable = self.exportable;
         let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
         let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();

@@ -90,9 +90,8 @@ pub enum Shared {
 }
 
 impl HeapSegment {
-    /// Memory of other processes, or of other allocators, piece by piece one behind the other. It is in no heap, and never
-    /// handed out. On failure nothing has changed.
-    pub(crate) fn import(
+    /// Addresses for memory of other processes, or of other allocators. It is in no heap, and never handed out.
+    pub(crate) fn for_import(
         driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
@@ -103,23 +102,20 @@ impl HeapSegment {
         });
         let total = total.filter(|&bytes| bytes > 0);
         let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
-        let mut segment = Self::reserved(driver.reserve(total)?, total);
+        Ok(Self::reserved(driver.reserve(total)?, total))
+    }
+
+    /// Maps that memory, piece by piece one behind the other. After an error it has none.
+    pub(crate) fn import(
+        &mut self,
+        driver: &impl Driver,
+        pieces: &[(u64, &Descriptor)],
+    ) -> Result<(), DriverError> {
         for &(bytes, descriptor) in pieces {
-            let at = segment.address + segment.mapped;
-            let memory = driver.import(descriptor);
-            let mapped = memory.and_then(|memory| segment.attach(driver, at, bytes, memory));
-            if let Err(error) = mapped {
-                // The first error is the one to report; what the driver keeps is lost.
-                let _ = segment.close(driver);
-                return Err(error);
-            }
-            segment.mapped += bytes;
+            self.attach(driver, self.address + self.mapped, bytes, driver.import(descriptor)?)?;
+            self.mapped += bytes;
         }
-        if let Err(error) = segment.open_attached(driver, 0) {
-            let _ = segment.close(driver);
-            return Err(error);
-        }
-        Ok(segment)
+        self.open_attached(driver, 0).map(drop)
     }
 }
 

@@ -110,7 +110,7 @@ impl Holding {
     }
 
     /// Releases the handles that could not be released before. What fails again is kept.
-    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
+    pub(super) fn release_orphans(&mut self, driver: &impl Driver) {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 }
@@ -173,7 +173,7 @@ impl Heap {
         left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         debug_assert!(self.is_shut(), "or a block could be placed in what goes");
-        self.holding.release_orphans(driver);
+        self.release_stuck(driver);
         let there = self.mapped_pieces();
         let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
             segment.suspend(driver, keeper, left, gone)
@@ -241,6 +241,18 @@ impl Heap {
             }
         }
         Ok(true)
+    }
+
+    /// Gives back what the driver would not take before, and addresses of segments where nothing is mapped, but for the
+    /// one that grows. What fails again is kept.
+    pub(crate) fn release_stuck(&mut self, driver: &impl Driver) {
+        self.holding.release_orphans(driver);
+        for (number, row) in self.segments.iter_mut().enumerate() {
+            let grows = self.growing.is_some_and(|it| it.index() == number);
+            let empty = row.take_if(|it| it.clear(driver) && !grows);
+            // Addresses that cannot be given back cost no memory.
+            let _ = empty.map(|it| driver.unreserve(it.address, it.bytes));
+        }
     }
 
     /// Every range that memory can be given back from, in no promised order: how many placements ago it became idle,

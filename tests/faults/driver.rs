@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::engine::{Config, Engine, Error, PoolConfig, Shared, Spare};
+use regraph::graphs::Pool;
 use regraph::plan::Options;
+use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};
 
 /// Found by random programs: the piece stayed mapped and was forgotten, and no growth could ever use its place again.
@@ -32,6 +34,128 @@ fn a_mapping_that_cannot_be_undone_is_undone_later() {
     engine.allocate(pool, 4 * MIB, s).unwrap_err();
     engine.allocate(pool, 4 * MIB, s).unwrap();
     assert_eq!(driver.used_bytes(), 12 * MIB);
+}
+
+/// The segment was closed and forgotten, with memory that the driver had not taken back.
+#[test]
+fn memory_of_a_segment_that_failed_at_its_first_growth_is_given_back_later() {
+    let failures = [(Call::SetAccess, Call::Unmap), (Call::Map, Call::Release)];
+    let ways = failures.map(|calls| [(true, calls), (false, calls)]);
+    for (grows, (call, undoing)) in ways.into_iter().flatten() {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let settings = Settings::default().expandable_segments(grows);
+        let engine = Engine::new(driver.clone(), Config::default().settings(settings));
+        let pool = engine.create_pool(PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        for _ in 0..2 {
+            driver.fail_nth(call, 0, ErrorKind::NotSupported);
+            (0..9).for_each(|n| driver.fail_nth(undoing, n, ErrorKind::NotSupported));
+            let Err(Error::Driver(error)) = engine.allocate(pool, 20 * MIB, s) else { panic!() };
+            assert_eq!(error.call, call.driver_name());
+            engine.empty_cache().unwrap();
+            assert_eq!(driver.used_bytes(), 20 * MIB, "it cannot be given back yet");
+            driver.forget_failures();
+            // What is free stays in the pool, which that is not.
+            engine.host().set_spare(pool, Spare::Kept).unwrap();
+            engine.empty_cache().unwrap();
+            assert_eq!(driver.used_bytes(), 0);
+            assert_eq!(driver.calls(Call::Reserve), driver.calls(Call::Unreserve));
+        }
+        engine.allocate(pool, 20 * MIB, s).unwrap();
+        engine.empty_cache().unwrap();
+        assert_eq!(driver.used_bytes(), 20 * MIB);
+    }
+}
+
+/// Its memory was forgotten, and where its owner had gone nobody was told.
+#[test]
+fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
+    for (call, owned) in [(Call::Unmap, false), (Call::Release, false), (Call::Release, true)] {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pool = Pool::new(&engine, PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        drop([20 * MIB, 512].map(|bytes| pool.allocate(bytes, s).unwrap()));
+        driver.complete_all();
+        (0..9).for_each(|n| driver.fail_nth(call, n, ErrorKind::NotSupported));
+        if !owned {
+            assert!(matches!(engine.destroy_pool(pool.id()), Err(Error::Driver(_))));
+            assert!(pool.allocate(512, s).is_err());
+        }
+        drop(pool);
+        engine.empty_cache().unwrap();
+        assert_eq!(driver.used_bytes(), 22 * MIB);
+        assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 22 * MIB);
+        driver.forget_failures();
+        engine.create_pool(PoolConfig::default());
+        assert_eq!((driver.used_bytes(), engine.pools().unwrap().len()), (0, 1));
+    }
+}
+
+/// What was imported stayed mapped here for good, and so the other process's memory stayed in use.
+#[test]
+fn an_import_that_cannot_go_goes_later() {
+    let failures = [None, Some(Call::SetAccess), Some(Call::Map)];
+    for (call, emptied) in failures.into_iter().flat_map(|call| [(call, false), (call, true)]) {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let config = Config::default().settings(Settings::default().exportable(true));
+        let engines = [config.clone(), config].map(|it| Engine::new(driver.clone(), it));
+        let [engine, other] = &engines;
+        let pool = engine.create_pool(PoolConfig::default());
+        let s = driver.create_stream().unwrap();
+        let block = engine.allocate(pool, 20 * MIB, s).unwrap();
+        let share = || match engine.sharing().share(block.id).unwrap() {
+            Shared::Pieces { pieces, .. } => pieces,
+            shared => panic!("{shared:?}"),
+        };
+        let pieces = share();
+        let pieces: Vec<_> = pieces.iter().map(|it| (it.bytes, it.export.descriptor())).collect();
+        call.into_iter().for_each(|call| driver.fail_nth(call, 0, ErrorKind::NotSupported));
+        let undoing = [Call::Unmap, Call::Release].into_iter().flat_map(|call| [call; 9]);
+        undoing
+            .enumerate()
+            .for_each(|(n, it)| driver.fail_nth(it, n as u64 % 9, ErrorKind::NotSupported));
+        match other.sharing().import(&pieces) {
+            Ok((import, _)) => other.sharing().close_import(import).unwrap_err(),
+            Err(error) => error,
+        };
+        driver.forget_failures();
+        match emptied {
+            true => drop(other.empty_cache().unwrap()),
+            false => drop(
+                other
+                    .sharing()
+                    .import(&pieces)
+                    .map(|it| other.sharing().close_import(it.0).unwrap())
+                    .unwrap(),
+            ),
+        }
+        engine.free(block.id).unwrap();
+        engine.destroy_pool(pool).unwrap();
+        assert_eq!(driver.used_bytes(), 0, "{call:?}");
+    }
+}
+
+/// It stayed, and nobody was told.
+#[test]
+fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Engine::new(driver.clone(), Config::default());
+    let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let s = driver.create_stream().unwrap();
+    driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = engine.begin_capture(pool, s).unwrap();
+    let block = engine.allocate(pool, 4 * MIB, s).unwrap();
+    engine.free(block.id).unwrap();
+    (0..9).for_each(|n| driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
+    engine.abandon_capture(capture).unwrap();
+    driver.destroy_graph(driver.end_capture(s).unwrap()).unwrap();
+    driver.complete_all();
+    assert!(engine.host().suspend_discarding_all(pool).is_err());
+    driver.forget_failures();
+    assert!(engine.host().suspend_discarding_all(pool).unwrap() > 0);
+    assert_eq!(driver.used_bytes(), 0);
+    engine.host().resume_pool(pool).unwrap();
 }
 
 /// The mapping was forgotten: each later block of the capture was refused, and the memory was lost.

@@ -488,7 +488,7 @@ impl<D: Transfer> Device<D> {
                 return true;
             }
             let held = self.left_by(private.pool);
-            // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+            // After the driver's errors the pool is the engine's, which gives the rest of its memory back later.
             let keeps = matches!(
                 self.engine.destroy_pool(private.pool),
                 Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. })

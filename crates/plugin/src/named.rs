@@ -136,7 +136,7 @@ impl<D: Transfer> Plugin<D> {
         if device.routes.lead_to(key) {
             return Err(Error::PoolBegun { call, key });
         }
-        // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+        // After the driver's errors the pool is the engine's, which gives the rest of its memory back later.
         if let Err(error @ engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }) =
             device.engine.destroy_pool(private.pool)
         {

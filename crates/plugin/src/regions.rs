@@ -222,7 +222,7 @@ impl<D: Transfer> Plugin<D> {
                         blocks += live;
                         waiting += waits;
                     }
-                    // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+                    // After the driver's errors the pool is the engine's, which gives the rest back later.
                     gone => {
                         eager.remove(tag);
                         gone?;

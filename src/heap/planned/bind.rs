@@ -252,7 +252,7 @@ impl PlannedHeap {
         }
         self.release_unused(driver, true);
         let mut result = Ok(());
-        for segment in self.captures.iter().flat_map(|planned| &planned.segments) {
+        for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
             result = result.and(segment.close(driver));
         }
         self.holding.release_orphans(driver);
@@ -286,6 +286,11 @@ impl PlannedHeap {
         left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         self.holding.release_orphans(driver);
+        for row in 0..self.captures.len() {
+            if self.captures[row].owner == Owner::Over {
+                self.clear_scratch(driver, row)?;
+            }
+        }
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.access != Access::Unmapped {
                 if !left.take() || !keeper.may_leave(bound.address, bound.bytes) {
