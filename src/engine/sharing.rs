@@ -198,12 +198,13 @@ impl<D: Driver> Sharing<'_, D> {
     ///
     /// # Errors
     /// Those of [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
-    /// allocated and not mapped; [`Unknown::Block`] where the block is no such. The block is the host's then.
+    /// allocated and not mapped. The block is the host's then. [`Unknown::Block`] where the block is no such, or on loan.
     pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
         const CALL: &str = "lend_to_process";
         let bytes = self.0.change(|locked| {
             let (live, bytes) = locked.live_block(block, CALL)?;
-            let lent = live.tenure == Tenure::Lent(Lent::Temporary);
+            let on_loan = locked.loans.blocks().contains(&block.bits());
+            let lent = live.tenure == Tenure::Lent(Lent::Temporary) && !on_loan;
             lent.then_some(bytes).ok_or_else(|| block.unknown(CALL))
         })?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
