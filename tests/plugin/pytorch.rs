@@ -1,7 +1,7 @@
 //! The plug-in, called as PyTorch calls its allocators.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::host::{filter, host_on, host_with, Host};
 use crate::common::{once, remove_last_edge, while_it_waits};
@@ -14,7 +14,7 @@ use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, PoolKey, FIGURES};
+use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, Plugin, PoolKey, FIGURES};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -271,6 +271,21 @@ fn an_announced_capture_is_judged_before_its_end() {
     h.plugin.capture_ended(0, s).unwrap();
     let pools = h.plugin.pools(0).unwrap();
     assert_eq!(pools.iter().map(|pool| pool.graphs).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_capture_that_was_not_announced_is_judged_before_its_end() {
+    let (h, s) = begun();
+    h.used(s);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    assert_eq!(h.plugin.captures(0)[0].key, POOL);
+    // Its graph has the memory as long as the pool.
+    h.empty();
+    assert_eq!(h.held_by(POOL), 4 * MIB);
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.empty();
+    assert_eq!(h.reserved(), 0);
 }
 
 /// The verdict comes when the host has its graph, and a refused one leaves nothing.
@@ -678,6 +693,23 @@ fn what_is_never_split_is_counted() {
     let block = h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
     assert_eq!(h.plugin.statistics(0).unwrap()["oversize_allocations"]["peak"], 0);
     h.free(block);
+}
+
+/// Of two threads that ask for a device at once, one has memory there when the other has made its own.
+#[test]
+fn what_is_never_split_is_counted_where_two_threads_make_a_device() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let plugin: Arc<OnceLock<Plugin<_>>> = Arc::default();
+    let (faster, s) = (Arc::clone(&plugin), driver.create_stream().unwrap());
+    let faster = once(move || drop(faster.get().unwrap().allocate(40 * MIB, 0, s).unwrap()));
+    let connect = move |_| {
+        faster();
+        Ok(Arc::clone(&driver))
+    };
+    let settings = Settings::default().max_split_bytes(Some(20 * MIB));
+    let plugin = plugin.get_or_init(|| Plugin::new(Config::default().settings(settings), connect));
+    plugin.engine(0).unwrap();
+    assert_eq!(plugin.statistics(0).unwrap()["oversize_segments"]["current"], 1);
 }
 
 fn told(h: &Host) -> Vec<(CaptureId, bool)> {

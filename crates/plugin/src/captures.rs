@@ -9,6 +9,7 @@ use regraph::sync::Ordering;
 use regraph::Journal;
 
 use super::device::Device;
+use super::lending::Unseen;
 use super::pools::{Announced, Pools, UNNAMED};
 use super::regions::set_beginning;
 use super::routes::Route;
@@ -215,6 +216,7 @@ impl<D: Transfer> Plugin<D> {
                 record(capture, &journal);
             }
         }
+        let into = device.engine.host().pools_of(capture).unwrap_or_default();
         match device.engine.close_capture(capture, graph) {
             // Nothing allocated in it, or it was ended before.
             Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
@@ -226,10 +228,14 @@ impl<D: Transfer> Plugin<D> {
         // A host that did not announce it may not tell of its end either.
         let report = device.engine.verdict(capture)?;
         let mut pools = device.pools();
+        let key = into.first().map_or(UNNAMED, |pool| pools.key_of(u64::from(pool.number())));
         if let Some(stray) = pools.strays.get_mut(&capture) {
             stray.open = false;
-            device.reports.push(UNNAMED, report);
+        } else if let Some(private) = pools.private.get_mut(&key) {
+            private.graphs.push(report.graph);
+            private.launches.lose_sight(key, Unseen::Unannounced);
         }
+        device.reports.push(key, report);
         Ok(())
     }
 
