@@ -158,7 +158,7 @@ impl<D: Transfer> Plugin<D> {
         let releases = private.map_or(0, |private| private.releases);
         // A checkpoint names addresses, which share memory where captures get theirs at their end.
         let checkpointed = private.is_some_and(|private| private.checkpointed);
-        let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
+        let may_plan = private.is_none_or(|private| !private.eager);
         // Both move memory of the capture when it ends.
         let shown = SHOWN.get();
         let (planned, ahead) =
@@ -307,11 +307,8 @@ impl<D: Transfer> Plugin<D> {
             verdict => verdict?,
         };
         let mut pools = device.pools();
-        match pools.private.get_mut(&key) {
-            Some(private) => private.graphs.push(report.graph),
-            // The host has released the graph's pool already.
-            None => return Ok(device.engine.release_graph(report.graph)?),
-        }
+        // Its pool is there as long as the graph has a claim on it.
+        pools.private.get_mut(&key).into_iter().for_each(|it| it.graphs.push(report.graph));
         drop(pools);
         device.reports.push(key, report);
         Ok(())
