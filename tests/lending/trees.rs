@@ -332,16 +332,21 @@ fn nothing_is_lent_where_graphs_may_be_launched_without_a_word() {
 /// A capture that no announcement was made of: its graph is launched by who knows whom.
 #[test]
 fn nothing_is_lent_of_graphs_that_came_unannounced() {
-    let h = Host::new();
-    h.begin_in(CaptureMode::Relaxed, h.stream, POOL);
-    let temporary = h.allocate();
-    h.work(&[], &[at(temporary, 1)]);
-    h.free(temporary);
-    h.driver.end_capture(h.stream).unwrap();
-    h.plugin.end_pool(0, POOL).unwrap();
-    let block = h.eager(|| h.allocate());
-    assert_eq!(h.lent(), 0);
-    h.free(block);
+    for judged in [false, true] {
+        let h = Host::new();
+        h.begin_in(CaptureMode::Relaxed, h.stream, POOL);
+        let temporary = h.allocate();
+        h.work(&[], &[at(temporary, 1)]);
+        h.free(temporary);
+        if judged {
+            h.plugin.capture_ending(0, h.stream, |_, _| ()).unwrap();
+        }
+        h.driver.end_capture(h.stream).unwrap();
+        h.plugin.end_pool(0, POOL).unwrap();
+        let block = h.eager(|| h.allocate());
+        assert_eq!(h.lent(), 0);
+        h.free(block);
+    }
 }
 
 /// A graph of one pool took memory of another: its host names the first alone when it launches the graph.

@@ -276,6 +276,7 @@ fn an_announced_capture_is_judged_before_its_end() {
 #[test]
 fn a_capture_that_was_not_announced_is_judged_before_its_end() {
     let (h, s) = begun();
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.used(s);
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.end(s, POOL);
@@ -352,16 +353,21 @@ fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
 
 #[test]
 fn short_of_memory_pools_without_graphs_go_first() {
-    let limited = Settings::parse("memory_limit_mb:8").unwrap();
-    let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
-    h.begin(s, POOL);
-    h.used(s);
-    h.end(s, POOL);
-    let full = h.plugin.allocate(8 * MIB, 0, s);
-    assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
-    h.plugin.release_pool(0, POOL).unwrap();
-    h.driver.complete_all();
-    assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());
+    for routed in [false, true] {
+        let limited = Settings::parse("memory_limit_mb:8").unwrap();
+        let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
+        h.begin(s, POOL);
+        h.used(s);
+        h.end(s, POOL);
+        let full = h.plugin.allocate(8 * MIB, 0, s);
+        assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
+        h.plugin.release_pool(0, POOL).unwrap();
+        h.driver.complete_all();
+        if routed {
+            h.plugin.begin_thread_pool(0, (2, 0)).unwrap();
+        }
+        assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());
+    }
 }
 
 #[test]
@@ -390,7 +396,7 @@ fn a_capture_that_fails_leaves_nothing() {
 #[test]
 fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
     let (h, s) = begun();
-    h.allocate(s);
+    h.used(s);
     h.end(s, POOL);
     h.announce(s, POOL, true);
     h.driver.end_capture(s).unwrap();
@@ -419,8 +425,10 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     let (h, s) = begun();
     let inside = h.allocate(s);
     let route = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
+    h.plugin.create_or_incref_pool(0, (2, 0), None).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
+    assert_eq!(h.plugin.pool_use_count(0, (2, 0)).unwrap(), 1);
     h.launch_and_free(s, inside);
     assert_eq!(h.allocate(s), inside);
     h.end(s, POOL);
@@ -506,6 +514,12 @@ fn a_capture_whose_graph_is_not_known_is_not_judged() {
         h.plugin.end_pool(0, POOL).unwrap();
         assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     }
+    // Nor is one that was announced, and whose end is told too late.
+    h.announce(s, POOL, true);
+    h.allocate(s);
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    assert_eq!(unjudged(&h), 3);
 }
 
 /// A route that some other call of the host's has begun, and whose filter takes the stream, is not taken
@@ -701,7 +715,7 @@ fn what_is_never_split_is_counted_where_two_threads_make_a_device() {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     let plugin: Arc<OnceLock<Plugin<_>>> = Arc::default();
     let (faster, s) = (Arc::clone(&plugin), driver.create_stream().unwrap());
-    let faster = once(move || drop(faster.get().unwrap().allocate(40 * MIB, 0, s).unwrap()));
+    let faster = once(move || _ = faster.get().unwrap().allocate(40 * MIB, 0, s).unwrap());
     let connect = move |_| {
         faster();
         Ok(Arc::clone(&driver))
@@ -749,6 +763,16 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
     h.plugin.notice_ends();
     assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     assert_eq!(unjudged(&h), 3);
+    // So do the first request of the next such capture, and one for what is at hand.
+    h.free(h.allocate(t));
+    for number in 4..6 {
+        h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        h.allocate(s);
+        assert_eq!(unjudged(&h), number - 1);
+        h.driver.end_capture(s).unwrap();
+    }
+    h.plugin.allocate_on((), 4 * MIB, 0, t).unwrap();
+    assert_eq!(unjudged(&h), 5);
 }
 
 #[test]
@@ -791,8 +815,10 @@ fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
     h.launch(s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     assert_eq!(told(&h), []);
+    h.allocate(s);
     h.finish(s, POOL);
     assert_eq!(told(&h), [(capture, true)]);
+    assert_eq!(h.plugin.captures(0)[0].report.blocks, 2);
 }
 
 /// What was freed in it is free for other graphs then, in any order.
@@ -973,6 +999,46 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     assert!(h.held_by(POOL) > held);
 }
 
+/// Each end of a pool is that of one route: of the capture's whose end the thread has told, and once.
+#[test]
+fn routes_that_end_beside_a_capture_s_end_are_their_own() {
+    let other = (2, 0);
+    let goes = |h: &Host, key| {
+        let held = h.held_by(key);
+        h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
+        h.held_by(key) > held
+    };
+    for elsewhere in [false, true] {
+        let (h, [s]) = host().with_streams();
+        let ended = |key| std::thread::scope(|_| h.plugin.end_pool(0, key).unwrap());
+        for key in [POOL, other] {
+            h.plugin.begin_thread_pool(0, key).unwrap();
+        }
+        h.announce(s, POOL, true);
+        h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+        match elsewhere {
+            // Another pool's end, which comes first.
+            false => ended(other),
+            // Another thread's, which has a route of its own.
+            true => std::thread::scope(|scope| {
+                let theirs = || {
+                    h.plugin.begin_thread_pool(0, POOL).unwrap();
+                    ended(POOL);
+                    assert!(!goes(&h, POOL));
+                };
+                scope.spawn(theirs);
+            }),
+        }
+        assert!(goes(&h, if elsewhere { other } else { POOL }), "this thread's stand");
+        h.driver.end_capture(s).unwrap();
+        ended(POOL);
+        h.plugin.capture_ended(0, s).unwrap();
+        assert_eq!(goes(&h, POOL), !elsewhere);
+        ended(POOL);
+        assert!(!goes(&h, POOL));
+    }
+}
+
 #[test]
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     let (h, [s]) = host().with_streams();
@@ -981,6 +1047,9 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     h.allocate(s);
     assert_eq!(h.held_by(POOL), 0);
     h.driver.end_capture(s).unwrap();
+    // Its host lets go of the pool when the graph goes.
+    h.plugin.capture_failed(0, s).unwrap();
+    assert_eq!(h.plugin.pool_use_count(0, POOL).unwrap(), 1);
 }
 
 /// A host that ends a capture without a word and drops its graph object when the next capture of the
@@ -1023,6 +1092,10 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
     h.allocate(s);
     h.allocate(h.stream());
     assert_eq!(asked.load(Ordering::Relaxed), 0);
+    // What waits for the device finds no capture there when the second one is over.
+    h.launch(s);
+    h.finish(s, (2, 0));
+    h.plugin.compact(0, None).unwrap();
 }
 
 /// They look at a graph object, which is gone before its host can say so.
@@ -1197,6 +1270,13 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     h.capture(h.stream(), POOL, true);
     let told = h.plugin.captures(0);
     assert!(told[0].report.plan.is_some(), "{told:?}");
+    // Captures that are not announced leave no eager work in their pool.
+    let (s, key) = (h.stream(), (3, 0));
+    h.begin(s, key);
+    h.used(s);
+    h.end(s, key);
+    h.capture(s, key, true);
+    assert!(h.plugin.captures(0)[2].report.plan.is_some());
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn what_comes_goes_under_the_same_address_and_size() {
             let mut asked = None;
             if live.is_empty() || random.bool() {
                 let stream = streams[random.usize(..2)];
-                live.push(host.plugin.allocate(bytes, 0, stream).unwrap());
+                live.push(host.plugin.allocate_on((), bytes, 0, stream).unwrap());
                 asked = Some(stream);
             } else {
                 let block = live.swap_remove(random.usize(..live.len()));
