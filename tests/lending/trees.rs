@@ -1,16 +1,18 @@
 //! The plug-in lends eager work what a pool's graphs do not keep: warm-ups of CUDA graph trees, and threads of hosts
 //! that ask for it.
 
+use std::sync::Arc;
 use std::thread;
 
 use crate::common::deref;
 use crate::common::messages::messages_of;
+use crate::common::{once, while_it_waits};
 use crate::plugin::host::{self, filter, host_with};
 use regraph::driver::{CaptureMode, ErrorKind, ExecutableHandle, HostApi, StreamHandle};
 
 use regraph::engine::{self, Config, Lent};
-use regraph_plugin::{Error, PoolKey};
-use regraph_sim::Call;
+use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
@@ -46,7 +48,10 @@ fn is_refused(result: &Result<(), Error>) -> bool {
 
 impl Host {
     fn new() -> Self {
-        let host = host_with(Config::default().check(true).find_late_uses(false));
+        Self::of(host_with(Config::default().check(true).find_late_uses(false)))
+    }
+
+    fn of(host: host::Host) -> Self {
         let stream = host.stream();
         let host = Self { host, stream };
         // An empty graph keeps the pool, and its end is a checkpoint.
@@ -343,10 +348,58 @@ fn nothing_is_lent_of_graphs_that_came_unannounced() {
         }
         h.driver.end_capture(h.stream).unwrap();
         h.plugin.end_pool(0, POOL).unwrap();
-        let block = h.eager(|| h.allocate());
-        assert_eq!(h.lent(), 0);
-        h.free(block);
+        for _ in 0..2 {
+            let block = h.eager(|| h.allocate());
+            assert_eq!(h.lent(), 0);
+            h.free(block);
+            // A launch that is told of changes nothing.
+            drop(h.plugin.begin_launch(POOL, "replay").unwrap());
+        }
     }
+}
+
+/// What was launched before a thread first borrowed may run still.
+#[test]
+fn nothing_is_lent_as_long_as_earlier_launches_cannot_be_waited_for() {
+    let h: &'static Host = Box::leak(Box::new(Host::new()));
+    let [side, captures] = [(); 2].map(|()| h.driver.create_stream().unwrap());
+    let (graph, _) = h.graph();
+    let borrow = |stream| {
+        let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        let lent = h.borrow_once(stream, 5);
+        h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+        lent
+    };
+    // One was begun before, and is made during the wait.
+    let launch = h.plugin.begin_launch(POOL, "replay").unwrap();
+    let launches = move || drop((h.driver.replay(graph, h.stream).unwrap(), launch));
+    h.driver.before("cuCtxSynchronize", once(move || assert!(while_it_waits(launches))));
+    assert!(!borrow(side));
+    h.begin_in(CaptureMode::Relaxed, captures, (9, 9));
+    assert!(!borrow(side));
+    h.end(captures, (9, 9));
+    assert!(borrow(side));
+    // A stream that captures waits for no launch from before, which would ruin the capture.
+    h.launch(graph, h.stream).unwrap();
+    h.driver.begin_capture(captures, CaptureMode::Relaxed).unwrap();
+    assert!(!borrow(captures));
+    h.driver.end_capture(captures).unwrap();
+    h.sound();
+}
+
+/// A launch of such a pool's graph does not say on which of them it is made.
+#[test]
+fn nothing_is_lent_of_a_pool_that_several_devices_have() {
+    let first = SimDriver::new(SimConfig::default());
+    let drivers = [first.add_device(SimConfig::default()), first].map(Arc::new);
+    let driver = Arc::clone(&drivers[1]);
+    let connect = move |device: u32| Ok(Arc::clone(&drivers[1 - device as usize]));
+    let plugin = Plugin::new(Config::default(), connect);
+    let h = Host::of(host::Host { driver, plugin });
+    let _graph = h.graph();
+    h.plugin.create_or_incref_pool(1, POOL, None).unwrap();
+    h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    assert!(!h.borrow_once(h.stream, 5));
 }
 
 /// A graph of one pool took memory of another: its host names the first alone when it launches the graph.
@@ -443,8 +496,9 @@ fn that_a_pool_lends_nothing_is_said_once_with_the_reason() {
             borrow(borrowed);
         }
     };
-    let once = said(borrowed, &twice);
+    let once = said(borrowed, &|| h.plugin.launches_elsewhere(borrowed).unwrap());
     assert!(matches!(&once[..], [once] if once.contains("a handle of one of its graphs")));
+    assert!(said(borrowed, &twice).is_empty());
     // Of a pool that no thread borrows from nothing is said.
     assert!(said(given, &|| h.plugin.launches_elsewhere(given).unwrap()).is_empty());
     let twice = || (0..2).for_each(|_| borrow(given));
@@ -656,5 +710,8 @@ fn launches_on_two_streams_in_turn_keep_no_more_events() {
     };
     let before = events();
     assert_eq!(events(), before);
+    let made = h.driver.calls(Call::CreateEvent);
+    h.launch(graph, other).unwrap();
+    assert_eq!(h.driver.calls(Call::CreateEvent), made, "it has the event of the one before");
     h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
 }

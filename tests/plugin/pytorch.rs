@@ -10,7 +10,7 @@ use regraph::driver::{
     StreamHandle,
 };
 
-use regraph::engine::{self, Config};
+use regraph::engine::{self, Config, Lent};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
@@ -1277,6 +1277,11 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     h.end(s, key);
     h.capture(s, key, true);
     assert!(h.plugin.captures(0)[2].report.plan.is_some());
+    // A thread that borrows all that is free in it does.
+    let borrowing = h.plugin.begin_borrowing(0, key, Lent::AllFree).unwrap();
+    h.plugin.end_borrowing(0, key, borrowing).unwrap();
+    h.capture(s, key, true);
+    assert!(h.plugin.captures(0)[3].report.plan.is_none());
 }
 
 #[test]
