@@ -42,7 +42,7 @@ fn what_comes_goes_under_the_same_address_and_size() {
             let mut asked = None;
             if live.is_empty() || random.bool() {
                 let stream = streams[random.usize(..2)];
-                live.push(host.plugin.allocate_on((), bytes, 0, stream).unwrap());
+                live.push(host.plugin.allocate(bytes, 0, stream).unwrap());
                 asked = Some(stream);
             } else {
                 let block = live.swap_remove(random.usize(..live.len()));
@@ -123,6 +123,17 @@ fn memory_goes_after_it_was_told_and_comes_before() {
     let gone: Vec<_> = seen.iter().filter(|(action, _)| *action == Action::SegmentFree).collect();
     assert_eq!(gone.len(), 2, "{seen:?}");
     assert_eq!(gone[0].1, during, "it is still there when it is told to go");
+}
+
+#[test]
+fn what_is_at_hand_is_told_too() {
+    let host = host("");
+    let stream = host.driver.create_stream().unwrap();
+    let allocate = || host.plugin.allocate_on((), MIB, 0, stream).unwrap();
+    (0..3).for_each(|_| host.plugin.free(allocate(), 0).unwrap());
+    let told = watch(&host);
+    let address = allocate();
+    assert!(told().iter().any(|it| (it.action, it.address) == (Action::Alloc, address)));
 }
 
 #[test]
