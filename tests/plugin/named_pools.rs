@@ -818,10 +818,7 @@ fn a_pool_is_called_by_a_text() {
     host.plugin.set_pool_name(0, POOL, None).unwrap();
     assert_eq!(names(), [None]);
     let unknown = host.plugin.set_pool_name(0, OTHER, Some("it")).unwrap_err();
-    assert!(
-        matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }),
-        "{unknown}"
-    );
+    assert!(matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }));
 }
 
 #[test]

@@ -800,16 +800,8 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
 fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
     let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
-    assert!(
-        matches!(
-            not,
-            Err(Error::Engine(engine::Error::Stream {
-                why: engine::StreamRefusal::NotCapturing,
-                ..
-            }))
-        ),
-        "{not:?}"
-    );
+    let Err(Error::Engine(engine::Error::Stream { why, .. })) = not else { panic!("{not:?}") };
+    assert!(matches!(why, engine::StreamRefusal::NotCapturing));
     let capture = h.announce(s, POOL, true);
     h.allocate(s);
     h.launch(s);
@@ -899,10 +891,7 @@ fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
     let blocks = [h.allocate(s), h.allocate(s), h.allocate(t), h.allocate(t), h.allocate(t)];
     h.launch(s);
     let ended = h.plugin.capture_ending(0, s, |_, _| ());
-    assert!(
-        matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))),
-        "{ended:?}"
-    );
+    assert!(matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))));
     assert_eq!(heard.load(Ordering::Relaxed), 1);
     blocks.into_iter().for_each(|block| h.free(block));
 }
@@ -1002,41 +991,33 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 /// Each end of a pool is that of one route: of the capture's whose end the thread has told, and once.
 #[test]
 fn routes_that_end_beside_a_capture_s_end_are_their_own() {
+    let (h, [s]) = host().with_streams();
     let other = (2, 0);
-    let goes = |h: &Host, key| {
+    let ended = |key| h.plugin.end_pool(0, key).unwrap();
+    let goes = |key| {
         let held = h.held_by(key);
         h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
         h.held_by(key) > held
     };
-    for elsewhere in [false, true] {
-        let (h, [s]) = host().with_streams();
-        let ended = |key| h.plugin.end_pool(0, key).unwrap();
-        for key in [POOL, other] {
-            h.plugin.begin_thread_pool(0, key).unwrap();
-        }
-        h.announce(s, POOL, true);
-        h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-        match elsewhere {
-            // Another pool's end, which comes first.
-            false => ended(other),
-            // Another thread's, which has a route of its own.
-            true => std::thread::scope(|scope| {
-                let theirs = || {
-                    h.plugin.begin_thread_pool(0, POOL).unwrap();
-                    ended(POOL);
-                    assert!(!goes(&h, POOL));
-                };
-                scope.spawn(theirs);
-            }),
-        }
-        assert!(goes(&h, if elsewhere { other } else { POOL }), "this thread's stand");
-        h.driver.end_capture(s).unwrap();
-        ended(POOL);
-        assert_eq!(goes(&h, POOL), !elsewhere);
-        ended(POOL);
-        assert!(!goes(&h, POOL));
-        h.plugin.capture_ended(0, s).unwrap();
-    }
+    [POOL, other].iter().for_each(|&key| h.plugin.begin_thread_pool(0, key).unwrap());
+    h.announce(s, POOL, true);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    std::thread::scope(|scope| {
+        let theirs = || {
+            h.plugin.begin_thread_pool(0, POOL).unwrap();
+            ended(POOL);
+            assert!(!goes(POOL));
+        };
+        scope.spawn(theirs);
+    });
+    ended(other);
+    assert!(goes(POOL), "the thread's");
+    h.driver.end_capture(s).unwrap();
+    ended(POOL);
+    assert!(goes(POOL), "that was the capture's");
+    ended(POOL);
+    assert!(!goes(POOL));
+    h.plugin.capture_ended(0, s).unwrap();
 }
 
 #[test]
