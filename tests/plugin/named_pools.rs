@@ -699,9 +699,7 @@ fn a_route_that_is_not_a_capture_s_stays_when_that_is_dropped() {
     for (key, over) in [(POOL, false), (graphs, true)] {
         let (h, [s]) = host("").with_streams();
         let capture = h.announce(s, graphs, false);
-        if over {
-            h.driver.end_capture(s).unwrap();
-        }
+        over.then(|| h.driver.end_capture(s).unwrap());
         h.plugin.end_pool(0, graphs).unwrap();
         h.plugin.begin_thread_pool(0, key).unwrap();
         h.plugin.capture_dropped(0, s, capture).unwrap();

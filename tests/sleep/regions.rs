@@ -642,10 +642,7 @@ fn what_sleeps_in_spite_of_an_error_is_said() {
     (0..8).for_each(|n| h.drivers[0].fail_nth(Call::Create, n, ErrorKind::OutOfMemory));
     let failed = h.plugin.sleep(None).unwrap_err();
     let Error::SleepsInPart { asleep, .. } = &failed else { panic!("{failed}") };
-    assert_eq!(
-        asleep.iter().map(|(device, tag)| (*device, &**tag)).collect::<Vec<_>>(),
-        [(0, "weights")]
-    );
+    assert!(matches!(&asleep[..], [(0, tag)] if **tag == *"weights"));
     assert!(failed.to_string().contains("\"weights\" (device 0)"), "{failed}");
     h.drivers[0].forget_failures();
     h.plugin.wake(None).unwrap();
