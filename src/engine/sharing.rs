@@ -209,7 +209,7 @@ impl<D: Driver> Sharing<'_, D> {
     ///
     /// # Errors
     /// Those of [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
-    /// allocated and not mapped; [`Unknown::Block`] where the block is no such. The block is the host's then.
+    /// allocated and not mapped. The block is the host's then. [`Unknown::Block`] where the block is no such, or on loan.
     pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
         const CALL: &str = "lend_to_process";
         self.0.change(|locked| lent_bytes(locked, block, CALL))?;
@@ -343,14 +343,15 @@ impl<D: Driver> Sharing<'_, D> {
     }
 }
 
-/// The size of a block that is borrowed from graphs, and of which no graph reads what it holds.
+/// The size of a block that is borrowed from graphs, and on no loan, of which no graph reads what it holds.
 fn lent_bytes(
     locked: &Locked<'_, impl Driver>,
     block: BlockId,
     call: &'static str,
 ) -> Result<u64, Error> {
     let (live, bytes) = locked.live_block(block, call)?;
-    let lent = live.tenure == Tenure::Lent(Lent::Temporary);
+    let on_loan = locked.loans.blocks().contains(&block.bits());
+    let lent = live.tenure == Tenure::Lent(Lent::Temporary) && !on_loan;
     lent.then_some(bytes).ok_or_else(|| block.unknown(call))
 }
 

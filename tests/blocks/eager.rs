@@ -415,10 +415,7 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.explain(b.pool, PER_THREAD).map(drop),
     ];
     for result in refused {
-        assert!(
-            matches!(result, Err(Error::Stream { why: StreamRefusal::PerThread, .. })),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(Error::Stream { why: StreamRefusal::PerThread, .. })));
     }
     b.engine.free(block.id).unwrap();
 }

@@ -86,10 +86,7 @@ fn a_pool_waits_for_the_verdict() {
     let capture = reuse(&b, s, true);
     b.close(s, capture).unwrap();
     let refused = b.engine.destroy_pool(b.pool);
-    assert!(
-        matches!(refused, Err(Error::Pool { why: PoolRefusal::InUse { graphs: 1, .. }, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::InUse { graphs: 1, .. }, .. })));
     // With the verdict under way.
     drop(b.engine);
     assert_eq!(b.driver.used_bytes(), 4 * MIB);

@@ -235,10 +235,7 @@ fn what_is_pinned_stays() {
     // One that is larger than the budget never fits.
     let large = b.chain(&[4, 5, 6]);
     let refused = large.launch(b.streams[0]);
-    assert!(
-        matches!(refused, Err(Error::Pool { why: PoolRefusal::NoExecutable { .. }, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::NoExecutable { .. }, .. })));
     b.pool.keep_executables(apart().budget(4 * NODE)).unwrap();
     large.launch(b.streams[0]).unwrap();
     assert_eq!(b.ran(), [4, 5, 6]);
@@ -265,10 +262,7 @@ fn a_graph_that_was_prepared_is_launched_as_it_is() {
     assert_eq!(b.ran(), [10, 20]);
     b.pool.suspend_discarding_outputs().unwrap();
     let refused = graphs[0].prepare(b.streams[0]);
-    assert!(
-        matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
 }
 
 #[test]

@@ -1,16 +1,18 @@
 //! The plug-in lends eager work what a pool's graphs do not keep: warm-ups of CUDA graph trees, and threads of hosts
 //! that ask for it.
 
+use std::sync::Arc;
 use std::thread;
 
 use crate::common::deref;
 use crate::common::messages::messages_of;
+use crate::common::{once, while_it_waits};
 use crate::plugin::host::{self, filter, host_with};
 use regraph::driver::{CaptureMode, ErrorKind, ExecutableHandle, HostApi, StreamHandle};
 
 use regraph::engine::{self, Config, Lent};
-use regraph_plugin::{Error, PoolKey};
-use regraph_sim::Call;
+use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
@@ -46,7 +48,10 @@ fn is_refused(result: &Result<(), Error>) -> bool {
 
 impl Host {
     fn new() -> Self {
-        let host = host_with(Config::default().check(true).find_late_uses(false));
+        Self::of(host_with(Config::default().check(true).find_late_uses(false)))
+    }
+
+    fn of(host: host::Host) -> Self {
         let stream = host.stream();
         let host = Self { host, stream };
         // An empty graph keeps the pool, and its end is a checkpoint.
@@ -60,8 +65,11 @@ impl Host {
     }
 
     fn work(&self, inputs: &[Tagged], outputs: &[Tagged]) {
-        let work = Work { inputs, outputs, ..Work::default() };
-        self.driver.launch(self.stream, work, false).unwrap();
+        self.work_on(self.stream, inputs, outputs);
+    }
+
+    fn work_on(&self, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
+        self.driver.launch(stream, Work { inputs, outputs, ..Work::default() }, false).unwrap();
     }
 
     fn lent(&self) -> u64 {
@@ -114,11 +122,17 @@ impl Host {
     fn borrow_once(&self, stream: StreamHandle, tag: u64) -> bool {
         let block = self.plugin.allocate(BYTES, 0, stream).unwrap();
         let lent = self.lent() > 0;
-        for (inputs, outputs) in [(&[][..], &[at(block, tag)][..]), (&[at(block, tag)], &[])] {
-            let work = Work { inputs, outputs, ..Work::default() };
-            self.driver.launch(stream, work, false).unwrap();
-        }
+        self.work_on(stream, &[], &[at(block, tag)]);
+        self.work_on(stream, &[at(block, tag)], &[]);
         self.free(block);
+        lent
+    }
+
+    /// As long as the calling thread borrows for it.
+    fn borrows(&self, stream: StreamHandle, tag: u64) -> bool {
+        let borrowing = self.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        let lent = self.borrow_once(stream, tag);
+        self.plugin.end_borrowing(0, POOL, borrowing).unwrap();
         lent
     }
 
@@ -238,8 +252,7 @@ fn what_another_thread_has_borrowed_is_marked_or_waited_for() {
             h.plugin.begin_borrowing(0, POOL, Lent::AllFree).unwrap();
             let [first, output] = [(); 2].map(|()| h.plugin.allocate(BYTES, 0, side).unwrap());
             for address in [first, output] {
-                let work = Work { outputs: &[at(address, 9)], ..Work::default() };
-                h.driver.launch(side, work, false).unwrap();
+                h.work_on(side, &[], &[at(address, 9)]);
             }
             h.free(first);
             h.plugin.end_pool(0, POOL).unwrap();
@@ -268,9 +281,7 @@ fn a_launch_comes_after_what_another_thread_has_borrowed() {
         let (to_other, from_main) = std::sync::mpsc::channel::<()>();
         let h = &h;
         scope.spawn(move || {
-            let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
-            assert!(h.borrow_once(side, 9));
-            h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+            assert!(h.borrows(side, 9));
             to_main.send(()).unwrap();
             from_main.recv().unwrap();
         });
@@ -302,9 +313,7 @@ fn nothing_is_lent_after_a_launch_that_could_not_be_marked() {
     h.driver.forget_failures();
     assert!(!h.borrow_once(side, 70));
     h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
-    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
-    assert!(h.borrow_once(side, 80));
-    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+    assert!(h.borrows(side, 80));
     h.work(&[at(output, 2)], &[]);
     h.sound();
 }
@@ -332,16 +341,63 @@ fn nothing_is_lent_where_graphs_may_be_launched_without_a_word() {
 /// A capture that no announcement was made of: its graph is launched by who knows whom.
 #[test]
 fn nothing_is_lent_of_graphs_that_came_unannounced() {
-    let h = Host::new();
-    h.begin_in(CaptureMode::Relaxed, h.stream, POOL);
-    let temporary = h.allocate();
-    h.work(&[], &[at(temporary, 1)]);
-    h.free(temporary);
-    h.driver.end_capture(h.stream).unwrap();
-    h.plugin.end_pool(0, POOL).unwrap();
-    let block = h.eager(|| h.allocate());
-    assert_eq!(h.lent(), 0);
-    h.free(block);
+    for judged in [false, true] {
+        let h = Host::new();
+        h.begin_in(CaptureMode::Relaxed, h.stream, POOL);
+        let temporary = h.allocate();
+        h.work(&[], &[at(temporary, 1)]);
+        h.free(temporary);
+        if judged {
+            h.plugin.capture_ending(0, h.stream, |_, _| ()).unwrap();
+        }
+        h.driver.end_capture(h.stream).unwrap();
+        h.plugin.end_pool(0, POOL).unwrap();
+        for _ in 0..2 {
+            let block = h.eager(|| h.allocate());
+            assert_eq!(h.lent(), 0);
+            h.free(block);
+            // A launch that is told of changes nothing.
+            drop(h.plugin.begin_launch(POOL, "replay").unwrap());
+        }
+    }
+}
+
+/// What was launched before a thread first borrowed may run still.
+#[test]
+fn nothing_is_lent_as_long_as_earlier_launches_cannot_be_waited_for() {
+    let h: &'static Host = Box::leak(Box::new(Host::new()));
+    let [side, captures] = [(); 2].map(|()| h.driver.create_stream().unwrap());
+    let (graph, _) = h.graph();
+    // One was begun before, and is made during the wait.
+    let launch = h.plugin.begin_launch(POOL, "replay").unwrap();
+    let launches = move || drop((h.driver.replay(graph, h.stream).unwrap(), launch));
+    h.driver.before("cuCtxSynchronize", once(move || assert!(while_it_waits(launches))));
+    assert!(!h.borrows(side, 5));
+    h.begin_in(CaptureMode::Relaxed, captures, (9, 9));
+    assert!(!h.borrows(side, 5));
+    h.end(captures, (9, 9));
+    assert!(h.borrows(side, 5));
+    // A stream that captures waits for no launch from before, which would ruin the capture.
+    h.launch(graph, h.stream).unwrap();
+    h.driver.begin_capture(captures, CaptureMode::Relaxed).unwrap();
+    assert!(!h.borrows(captures, 5));
+    h.driver.end_capture(captures).unwrap();
+    h.sound();
+}
+
+/// A launch of such a pool's graph does not say on which of them it is made.
+#[test]
+fn nothing_is_lent_of_a_pool_that_several_devices_have() {
+    let first = SimDriver::new(SimConfig::default());
+    let drivers = [first.add_device(SimConfig::default()), first].map(Arc::new);
+    let driver = Arc::clone(&drivers[1]);
+    let connect = move |device: u32| Ok(Arc::clone(&drivers[1 - device as usize]));
+    let plugin = Plugin::new(Config::default(), connect);
+    let h = Host::of(host::Host { driver, plugin });
+    let _graph = h.graph();
+    h.plugin.create_or_incref_pool(1, POOL, None).unwrap();
+    h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    assert!(!h.borrow_once(h.stream, 5));
 }
 
 /// A graph of one pool took memory of another: its host names the first alone when it launches the graph.
@@ -385,8 +441,7 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         let [lent, other] = [(); 2].map(|()| h.plugin.allocate(BYTES, 0, side).unwrap());
         assert_eq!(h.lent(), BYTES, "one has the place of the temporary block");
         for (number, address) in [(0, lent), (1, other)] {
-            let work = Work { outputs: &[at(address, 10 + round + number)], ..Work::default() };
-            h.driver.launch(side, work, false).unwrap();
+            h.work_on(side, &[], &[at(address, 10 + round + number)]);
         }
         // A launch in the middle, once it is given back.
         assert!(is_refused(&h.launch(graph, h.stream)));
@@ -394,8 +449,7 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         h.launch(graph, h.stream).unwrap();
         h.work(&[at(output, 2)], &[]);
         let again = h.plugin.allocate(BYTES, 0, side).unwrap();
-        let work = Work { outputs: &[at(again, 50 + round)], ..Work::default() };
-        h.driver.launch(side, work, false).unwrap();
+        h.work_on(side, &[], &[at(again, 50 + round)]);
         h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
         h.free(again);
         h.free(other);
@@ -406,13 +460,9 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
     let (filter, _) = filter(&h.driver);
     h.plugin.begin_pool(0, (0, 8), filter).unwrap();
     h.driver.begin_capture(side, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(
-        h.launch(graph, side),
-        Err(Error::Engine(engine::Error::Stream {
-            why: engine::StreamRefusal::LaunchWhileCapturing,
-            ..
-        }))
-    ));
+    let refused = h.launch(graph, side);
+    let Err(Error::Engine(engine::Error::Stream { why, .. })) = refused else { panic!() };
+    assert!(matches!(why, engine::StreamRefusal::LaunchWhileCapturing));
 }
 
 #[test]
@@ -438,8 +488,9 @@ fn that_a_pool_lends_nothing_is_said_once_with_the_reason() {
             borrow(borrowed);
         }
     };
-    let once = said(borrowed, &twice);
+    let once = said(borrowed, &|| h.plugin.launches_elsewhere(borrowed).unwrap());
     assert!(matches!(&once[..], [once] if once.contains("a handle of one of its graphs")));
+    assert!(said(borrowed, &twice).is_empty());
     // Of a pool that no thread borrows from nothing is said.
     assert!(said(given, &|| h.plugin.launches_elsewhere(given).unwrap()).is_empty());
     let twice = || (0..2).for_each(|_| borrow(given));
@@ -464,9 +515,7 @@ fn nothing_is_lent_while_a_graph_is_launched() {
         assert_eq!(h.borrow_once(side, 80 + round), round > 0);
         h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
         if round == 0 {
-            let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
-            assert!(h.borrow_once(side, 90));
-            h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+            assert!(h.borrows(side, 90));
         }
         h.work(&[at(output, 2)], &[]);
         h.sound();
@@ -485,25 +534,18 @@ fn threads_launch_while_others_begin_to_borrow() {
                 let h = &h;
                 scope.spawn(move || {
                     for round in 0..10 {
-                        let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
-                        h.borrow_once(side, 1000 + 10 * number + round);
-                        h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+                        h.borrows(side, 1000 + 10 * number + round);
                     }
                 });
             }
             for _ in 0..40 {
+                use engine::PoolRefusal::{BlocksLent, LentWork};
                 match h.launch(graph, h.stream) {
-                    Ok(())
-                    | Err(Error::Engine(engine::Error::Pool {
-                        why: engine::PoolRefusal::BlocksLent { .. },
-                        ..
-                    })) => {}
                     // What another thread's stream does now is waited for by the next attempt.
-                    Err(Error::Engine(engine::Error::Pool {
-                        why: engine::PoolRefusal::LentWork { .. },
-                        ..
-                    })) => {}
-                    Err(error) => panic!("{error}"),
+                    Err(Error::Engine(engine::Error::Pool { why, .. })) => {
+                        assert!(matches!(why, BlocksLent { .. } | LentWork { .. }), "{why:?}");
+                    }
+                    launched => launched.unwrap(),
                 }
             }
         });
@@ -560,11 +602,11 @@ fn a_stream_with_the_handle_of_another_comes_after_its_launch() {
     let block = h.plugin.allocate(BYTES, 0, stream).unwrap();
     assert_eq!(h.lent(), BYTES);
     // Done before the launch unless it waits for that, and overwritten by it then.
-    h.driver.launch(stream, Work { outputs: &[at(block, 7)], ..Work::default() }, false).unwrap();
+    h.work_on(stream, &[], &[at(block, 7)]);
     h.driver.complete(stream).unwrap();
     h.work(&[], &[]);
     h.driver.complete_all();
-    h.driver.launch(stream, Work { inputs: &[at(block, 7)], ..Work::default() }, false).unwrap();
+    h.work_on(stream, &[at(block, 7)], &[]);
     h.free(block);
     h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
     h.work(&[at(output, 2)], &[]);
@@ -604,14 +646,12 @@ fn random_generations_of_a_tree_keep_their_tags() {
                             let stream = if random.bool() { side } else { h.stream };
                             tag += 1;
                             let address = h.plugin.allocate(BYTES, 0, stream).unwrap();
-                            let work = Work { outputs: &[at(address, tag)], ..Work::default() };
-                            h.driver.launch(stream, work, false).unwrap();
+                            h.work_on(stream, &[], &[at(address, tag)]);
                             if random.bool() {
                                 let other = if stream == side { h.stream } else { side };
                                 h.driver.wait(other, stream).unwrap();
                                 h.plugin.record_stream(address, other).unwrap();
-                                let work = Work { inputs: &[at(address, tag)], ..Work::default() };
-                                h.driver.launch(other, work, false).unwrap();
+                                h.work_on(other, &[at(address, tag)], &[]);
                             }
                             left.push((address, tag));
                             if random.u32(..3) > 0 {
@@ -651,5 +691,8 @@ fn launches_on_two_streams_in_turn_keep_no_more_events() {
     };
     let before = events();
     assert_eq!(events(), before);
+    let made = h.driver.calls(Call::CreateEvent);
+    h.launch(graph, other).unwrap();
+    assert_eq!(h.driver.calls(Call::CreateEvent), made, "it has the event of the one before");
     h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
 }

@@ -346,6 +346,14 @@ fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
     h.plugin.release_pool(0, key).unwrap();
     let refused = h.plugin.free_on(Lock(&count), inside, None);
     assert!(matches!(refused, Err(Error::UnknownAddress { .. })));
+    // A region's pool may have to be made.
+    let region = h.plugin.enter_region(Some("weights"));
+    for _ in 0..3 {
+        let_go();
+        free(allocate(own), None);
+    }
+    assert_eq!(let_go(), 1);
+    h.plugin.leave_region(region).unwrap();
 }
 
 #[test]

@@ -692,6 +692,22 @@ fn a_capture_that_goes_on_by_its_thread_s_route_takes_that_with_it() {
     }
 }
 
+/// Work of the thread's in another pool, and work behind a capture's end.
+#[test]
+fn a_route_that_is_not_a_capture_s_stays_when_that_is_dropped() {
+    let graphs = (1, 0);
+    for (key, over) in [(POOL, false), (graphs, true)] {
+        let (h, [s]) = host("").with_streams();
+        let capture = h.announce(s, graphs, false);
+        over.then(|| h.driver.end_capture(s).unwrap());
+        h.plugin.end_pool(0, graphs).unwrap();
+        h.plugin.begin_thread_pool(0, key).unwrap();
+        h.plugin.capture_dropped(0, s, capture).unwrap();
+        h.allocate(6, h.stream());
+        assert_eq!(h.held_by(key), 6);
+    }
+}
+
 #[test]
 fn the_largest_block_is_free_or_on_the_device() {
     let (h, [s]) = host("memory_limit_mb:64").with_streams();
@@ -800,10 +816,7 @@ fn a_pool_is_called_by_a_text() {
     host.plugin.set_pool_name(0, POOL, None).unwrap();
     assert_eq!(names(), [None]);
     let unknown = host.plugin.set_pool_name(0, OTHER, Some("it")).unwrap_err();
-    assert!(
-        matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }),
-        "{unknown}"
-    );
+    assert!(matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }));
 }
 
 #[test]

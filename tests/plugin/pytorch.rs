@@ -1,7 +1,7 @@
 //! The plug-in, called as PyTorch calls its allocators.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::host::{filter, host_on, host_with, Host};
 use crate::common::{once, remove_last_edge, while_it_waits};
@@ -10,11 +10,11 @@ use regraph::driver::{
     StreamHandle,
 };
 
-use regraph::engine::{self, Config};
+use regraph::engine::{self, Config, Lent};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, PoolKey, FIGURES};
+use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, Plugin, PoolKey, FIGURES};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -273,6 +273,22 @@ fn an_announced_capture_is_judged_before_its_end() {
     assert_eq!(pools.iter().map(|pool| pool.graphs).collect::<Vec<_>>(), [0, 1]);
 }
 
+#[test]
+fn a_capture_that_was_not_announced_is_judged_before_its_end() {
+    let (h, s) = begun();
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.used(s);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    assert_eq!(h.plugin.captures(0)[0].key, POOL);
+    // Its graph has the memory as long as the pool.
+    h.empty();
+    assert_eq!(h.held_by(POOL), 4 * MIB);
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.empty();
+    assert_eq!(h.reserved(), 0);
+}
+
 /// The verdict comes when the host has its graph, and a refused one leaves nothing.
 #[test]
 fn the_verdict_comes_with_the_graph() {
@@ -337,16 +353,21 @@ fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
 
 #[test]
 fn short_of_memory_pools_without_graphs_go_first() {
-    let limited = Settings::parse("memory_limit_mb:8").unwrap();
-    let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
-    h.begin(s, POOL);
-    h.used(s);
-    h.end(s, POOL);
-    let full = h.plugin.allocate(8 * MIB, 0, s);
-    assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
-    h.plugin.release_pool(0, POOL).unwrap();
-    h.driver.complete_all();
-    assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());
+    for routed in [false, true] {
+        let limited = Settings::parse("memory_limit_mb:8").unwrap();
+        let (h, [s]) = host_with(Config::default().settings(limited)).with_streams();
+        h.begin(s, POOL);
+        h.used(s);
+        h.end(s, POOL);
+        let full = h.plugin.allocate(8 * MIB, 0, s);
+        assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
+        h.plugin.release_pool(0, POOL).unwrap();
+        h.driver.complete_all();
+        if routed {
+            h.plugin.begin_thread_pool(0, (2, 0)).unwrap();
+        }
+        assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());
+    }
 }
 
 #[test]
@@ -375,7 +396,7 @@ fn a_capture_that_fails_leaves_nothing() {
 #[test]
 fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
     let (h, s) = begun();
-    h.allocate(s);
+    h.used(s);
     h.end(s, POOL);
     h.announce(s, POOL, true);
     h.driver.end_capture(s).unwrap();
@@ -404,8 +425,10 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     let (h, s) = begun();
     let inside = h.allocate(s);
     let route = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
+    h.plugin.create_or_incref_pool(0, (2, 0), None).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
     h.plugin.begin_failed(0, route).unwrap();
+    assert_eq!(h.plugin.pool_use_count(0, (2, 0)).unwrap(), 1);
     h.launch_and_free(s, inside);
     assert_eq!(h.allocate(s), inside);
     h.end(s, POOL);
@@ -491,6 +514,12 @@ fn a_capture_whose_graph_is_not_known_is_not_judged() {
         h.plugin.end_pool(0, POOL).unwrap();
         assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     }
+    // Nor is one that was announced, and whose end is told too late.
+    h.announce(s, POOL, true);
+    h.allocate(s);
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    assert_eq!(unjudged(&h), 3);
 }
 
 /// A route that some other call of the host's has begun, and whose filter takes the stream, is not taken
@@ -680,6 +709,23 @@ fn what_is_never_split_is_counted() {
     h.free(block);
 }
 
+/// Of two threads that ask for a device at once, one has memory there when the other has made its own.
+#[test]
+fn what_is_never_split_is_counted_where_two_threads_make_a_device() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let plugin: Arc<OnceLock<Plugin<_>>> = Arc::default();
+    let (faster, s) = (Arc::clone(&plugin), driver.create_stream().unwrap());
+    let faster = once(move || _ = faster.get().unwrap().allocate(40 * MIB, 0, s).unwrap());
+    let connect = move |_| {
+        faster();
+        Ok(Arc::clone(&driver))
+    };
+    let settings = Settings::default().max_split_bytes(Some(20 * MIB));
+    let plugin = plugin.get_or_init(|| Plugin::new(Config::default().settings(settings), connect));
+    plugin.engine(0).unwrap();
+    assert_eq!(plugin.statistics(0).unwrap()["oversize_segments"]["current"], 1);
+}
+
 fn told(h: &Host) -> Vec<(CaptureId, bool)> {
     h.plugin.captures(0).iter().map(|it| (it.report.capture, it.report.verified)).collect()
 }
@@ -717,6 +763,16 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
     h.plugin.notice_ends();
     assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     assert_eq!(unjudged(&h), 3);
+    // So do the first request of the next such capture, and one for what is at hand.
+    for number in 4..6 {
+        h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        h.allocate(s);
+        assert_eq!(unjudged(&h), number - 1);
+        (0..3).for_each(|_| h.free(h.allocate(t)));
+        h.driver.end_capture(s).unwrap();
+    }
+    h.plugin.allocate_on((), 4 * MIB, 0, t).unwrap();
+    assert_eq!(unjudged(&h), 5);
 }
 
 #[test]
@@ -744,23 +800,17 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
 fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
     let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
-    assert!(
-        matches!(
-            not,
-            Err(Error::Engine(engine::Error::Stream {
-                why: engine::StreamRefusal::NotCapturing,
-                ..
-            }))
-        ),
-        "{not:?}"
-    );
+    let Err(Error::Engine(engine::Error::Stream { why, .. })) = not else { panic!("{not:?}") };
+    assert!(matches!(why, engine::StreamRefusal::NotCapturing));
     let capture = h.announce(s, POOL, true);
     h.allocate(s);
     h.launch(s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     assert_eq!(told(&h), []);
+    h.allocate(s);
     h.finish(s, POOL);
     assert_eq!(told(&h), [(capture, true)]);
+    assert_eq!(h.plugin.captures(0)[0].report.blocks, 2);
 }
 
 /// What was freed in it is free for other graphs then, in any order.
@@ -841,10 +891,7 @@ fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
     let blocks = [h.allocate(s), h.allocate(s), h.allocate(t), h.allocate(t), h.allocate(t)];
     h.launch(s);
     let ended = h.plugin.capture_ending(0, s, |_, _| ());
-    assert!(
-        matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))),
-        "{ended:?}"
-    );
+    assert!(matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))));
     assert_eq!(heard.load(Ordering::Relaxed), 1);
     blocks.into_iter().for_each(|block| h.free(block));
 }
@@ -941,6 +988,38 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     assert!(h.held_by(POOL) > held);
 }
 
+/// Each end of a pool is that of one route: of the capture's whose end the thread has told, and once.
+#[test]
+fn routes_that_end_beside_a_capture_s_end_are_their_own() {
+    let (h, [s]) = host().with_streams();
+    let other = (2, 0);
+    let ended = |key| h.plugin.end_pool(0, key).unwrap();
+    let goes = |key| {
+        let held = h.held_by(key);
+        h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
+        h.held_by(key) > held
+    };
+    [POOL, other].iter().for_each(|&key| h.plugin.begin_thread_pool(0, key).unwrap());
+    h.announce(s, POOL, true);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    std::thread::scope(|scope| {
+        let theirs = || {
+            h.plugin.begin_thread_pool(0, POOL).unwrap();
+            ended(POOL);
+            assert!(!goes(POOL));
+        };
+        scope.spawn(theirs);
+    });
+    ended(other);
+    assert!(goes(POOL), "the thread's");
+    h.driver.end_capture(s).unwrap();
+    ended(POOL);
+    assert!(goes(POOL), "that was the capture's");
+    ended(POOL);
+    assert!(!goes(POOL));
+    h.plugin.capture_ended(0, s).unwrap();
+}
+
 #[test]
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     let (h, [s]) = host().with_streams();
@@ -949,6 +1028,9 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     h.allocate(s);
     assert_eq!(h.held_by(POOL), 0);
     h.driver.end_capture(s).unwrap();
+    // Its host lets go of the pool when the graph goes.
+    h.plugin.capture_failed(0, s).unwrap();
+    assert_eq!(h.plugin.pool_use_count(0, POOL).unwrap(), 1);
 }
 
 /// A host that ends a capture without a word and drops its graph object when the next capture of the
@@ -991,6 +1073,10 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
     h.allocate(s);
     h.allocate(h.stream());
     assert_eq!(asked.load(Ordering::Relaxed), 0);
+    // What waits for the device finds no capture there when the second one is over.
+    h.launch(s);
+    h.finish(s, (2, 0));
+    h.plugin.compact(0, None).unwrap();
 }
 
 /// They look at a graph object, which is gone before its host can say so.
@@ -1165,6 +1251,18 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     h.capture(h.stream(), POOL, true);
     let told = h.plugin.captures(0);
     assert!(told[0].report.plan.is_some(), "{told:?}");
+    // Captures that are not announced leave no eager work in their pool.
+    let (s, key) = (h.stream(), (3, 0));
+    h.begin(s, key);
+    h.used(s);
+    h.end(s, key);
+    h.capture(s, key, true);
+    assert!(h.plugin.captures(0)[2].report.plan.is_some());
+    // A thread that borrows all that is free in it does.
+    let borrowing = h.plugin.begin_borrowing(0, key, Lent::AllFree).unwrap();
+    h.plugin.end_borrowing(0, key, borrowing).unwrap();
+    h.capture(s, key, true);
+    assert!(h.plugin.captures(0)[3].report.plan.is_none());
 }
 
 #[test]

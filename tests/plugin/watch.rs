@@ -126,6 +126,17 @@ fn memory_goes_after_it_was_told_and_comes_before() {
 }
 
 #[test]
+fn what_is_at_hand_is_told_too() {
+    let host = host("");
+    let stream = host.driver.create_stream().unwrap();
+    let allocate = || host.plugin.allocate_on((), MIB, 0, stream).unwrap();
+    (0..3).for_each(|_| host.plugin.free(allocate(), 0).unwrap());
+    let told = watch(&host);
+    let address = allocate();
+    assert!(told().iter().any(|it| (it.action, it.address) == (Action::Alloc, address)));
+}
+
+#[test]
 fn a_live_block_is_found_by_its_address() {
     let host = host("");
     let stream = host.driver.create_stream().unwrap();

@@ -88,10 +88,7 @@ fn another_engine_refuses_names() {
     refuses(&a, b.pool, s);
     refuses(&b, a.pool, t);
     let released = a.engine.release_graph(theirs);
-    assert!(
-        matches!(released, Err(Error::Unknown { what: Unknown::Graph(_), .. })),
-        "{released:?}"
-    );
+    assert!(matches!(released, Err(Error::Unknown { what: Unknown::Graph(_), .. })));
     assert!(released.unwrap_err().to_string().contains("another engine"));
     let block = b.allocate(t);
     let freed = a.engine.free(block.id);
@@ -130,10 +127,7 @@ fn captures_of_two_machines_have_different_numbers() {
     let ended = a.engine.end_capture(theirs, b.graph(t));
     assert!(matches!(ended, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{ended:?}");
     let abandoned = b.engine.abandon_capture(ours);
-    assert!(
-        matches!(abandoned, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
-        "{abandoned:?}"
-    );
+    assert!(matches!(abandoned, Err(Error::Unknown { what: Unknown::Capture(_), .. })));
     a.finish(s, ours);
     b.finish(t, theirs);
 }
@@ -263,10 +257,7 @@ fn regions_that_are_gone_leave_nothing() {
         assert!(regions.is_asleep(&tag).unwrap());
         regions.forget(&tag);
         let unknown = regions.is_asleep(&tag);
-        assert!(
-            matches!(unknown, Err(Error::Unknown { what: Unknown::Region(_), .. })),
-            "{unknown:?}"
-        );
+        assert!(matches!(unknown, Err(Error::Unknown { what: Unknown::Region(_), .. })));
     });
     assert!(said <= 4, "{said}");
     destroyed_asleep(1, MIB);
@@ -441,8 +432,5 @@ fn pools_are_listed_with_the_names_that_they_have_now() {
         [(named, None, None), (tagged, text("layers"), text("weights")), (last, None, None)];
     assert_eq!(listed(), after);
     let gone = engine.set_pool_name(plain, Some("it")).unwrap_err();
-    assert!(
-        matches!(gone, Error::Unknown { call: "set_pool_name", what: Unknown::Pool(_) }),
-        "{gone}"
-    );
+    assert!(matches!(gone, Error::Unknown { call: "set_pool_name", what: Unknown::Pool(_) }));
 }

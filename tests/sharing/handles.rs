@@ -198,10 +198,11 @@ fn damaged_handles_are_refused() {
     };
     let damaged = |bytes: Vec<u8>| assert!(matches!(error(&bytes), HandleError::Damaged(_)));
     assert_eq!(error(&with(VERSION, &[2])), HandleError::OtherVersion { found: 2 });
-    damaged(with(COUNT, &[0]));
-    damaged(with(COUNT, &[1]));
-    damaged(with(COUNT, &[3]));
+    damaged(with(COUNT, &[0])[..PIECES].to_vec());
+    [1, 3].iter().for_each(|&count| damaged(with(COUNT, &[count])));
     damaged(with(COUNT, &[0xff; 4]));
+    let many = handle[PIECES..][..20].repeat((1 << 16) + 1);
+    damaged([&with(COUNT, &[1, 0, 1, 0])[..PIECES], &many[..]].concat());
     damaged(with(PIECES, &[0; 8]));
     damaged(with(PIECES + 8, &[0; 8]));
     damaged(with(PIECES + 16, &[0xff; 4]));

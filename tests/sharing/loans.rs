@@ -11,8 +11,7 @@ use crate::plugin::host::{host_on, Host};
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{self, Config, PoolConfig};
-use regraph::engine::{CheckpointRefusal, SharingRefusal, Unknown};
+use regraph::engine::{self, CheckpointRefusal, Config, Lent, PoolConfig, SharingRefusal, Unknown};
 use regraph::{Engine, Pool};
 use regraph_plugin::{Error, HandleError, Loan, LoanId, LoanState, PoolKey, TakenLoan};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -595,7 +594,7 @@ fn a_pool_sleeps_while_another_process_has_its_memory() {
     let before = behind().unwrap();
     ours.host.plugin.sleep(Some(&["graphs"])).unwrap();
     assert_eq!(behind().as_ref(), Some(&before));
-    assert!(ours.lend(MIB).is_err(), "it sleeps");
+    assert!(matches!(ours.lend(MIB), Err(Error::NothingLent { .. })), "it sleeps");
     ours.host.plugin.wake(Some(&["graphs"])).unwrap();
     assert_ne!(driver.behind(ours.temporary, BYTES), Some(before.clone()), "other memory");
     assert!(ours.is_held_back());
@@ -654,5 +653,11 @@ fn a_pool_lends_to_a_process_without_a_plug_in() {
         assert_eq!(pool.statistics().unwrap().lent, 0);
     }
     ours.host().restore(pool.id(), &checkpoint).unwrap();
+    // Two processes would write to one block at once.
+    let block = ours.host().lend(pool.id(), BYTES, stream, Lent::Temporary).unwrap().unwrap();
+    let loan = lending.offer_loan(block.id).unwrap();
+    let refused = lending.offer_loan(block.id).unwrap_err();
+    assert!(matches!(refused, engine::Error::Unknown { what: Unknown::Block(_), .. }), "{refused}");
+    assert!(lending.recall_loan(loan.id, SHORT).unwrap());
     driver.complete_all_checked().unwrap();
 }

@@ -9,6 +9,7 @@ use regraph::sync::Ordering;
 use regraph::Journal;
 
 use super::device::Device;
+use super::lending::Unseen;
 use super::pools::{Announced, Pools, UNNAMED};
 use super::regions::set_beginning;
 use super::routes::Route;
@@ -158,7 +159,7 @@ impl<D: Transfer> Plugin<D> {
         let releases = private.map_or(0, |private| private.releases);
         // A checkpoint names addresses, which share memory where captures get theirs at their end.
         let checkpointed = private.is_some_and(|private| private.checkpointed);
-        let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
+        let may_plan = private.is_none_or(|private| !private.eager);
         // Both move memory of the capture when it ends.
         let shown = SHOWN.get();
         let (planned, ahead) =
@@ -216,6 +217,7 @@ impl<D: Transfer> Plugin<D> {
                 record(capture, &journal);
             }
         }
+        let into = device.engine.host().pools_of(capture).unwrap_or_default();
         match device.engine.close_capture(capture, graph) {
             // Nothing allocated in it, or it was ended before.
             Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
@@ -227,10 +229,14 @@ impl<D: Transfer> Plugin<D> {
         // A host that did not announce it may not tell of its end either.
         let report = device.engine.verdict(capture)?;
         let mut pools = device.pools();
+        let key = into.first().map_or(UNNAMED, |pool| pools.key_of(u64::from(pool.number())));
         if let Some(stray) = pools.strays.get_mut(&capture) {
             stray.open = false;
-            device.reports.push(UNNAMED, report);
+        } else if let Some(private) = pools.private.get_mut(&key) {
+            private.graphs.push(report.graph);
+            private.launches.lose_sight(key, Unseen::Unannounced);
         }
+        device.reports.push(key, report);
         Ok(())
     }
 
@@ -302,11 +308,8 @@ impl<D: Transfer> Plugin<D> {
             verdict => verdict?,
         };
         let mut pools = device.pools();
-        match pools.private.get_mut(&key) {
-            Some(private) => private.graphs.push(report.graph),
-            // The host has released the graph's pool already.
-            None => return Ok(device.engine.release_graph(report.graph)?),
-        }
+        // Its pool is there as long as the graph has a claim on it.
+        pools.private.get_mut(&key).into_iter().for_each(|it| it.graphs.push(report.graph));
         drop(pools);
         device.reports.push(key, report);
         Ok(())

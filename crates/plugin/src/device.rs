@@ -527,22 +527,18 @@ impl<D: Transfer> Device<D> {
         let mut pools = self.pools();
         self.end_late(&mut pools);
         let mut released = self.drop_unused(&mut pools);
-        // Nothing but running work may keep such a pool.
-        let live =
-            |it: &Private| self.engine.pool_statistics(it.pool).map_or(0, |pool| pool.blocks);
-        let waits = |it: &Private| it.users == 0 && (!it.graphs.is_empty() || live(it) == 0);
-        if !pools.private.values().any(waits) {
-            return released;
-        }
         let left = pools.private.values().filter(|private| private.users == 0);
         let left: BTreeSet<GraphId> = left.flat_map(|private| &private.graphs).copied().collect();
+        if left.is_empty() {
+            return released;
+        }
         // Work of the device may need a thread that lets go of a pool meanwhile.
         drop(pools);
         if !self.wait_while_none_captures() {
             return released;
         }
         let mut pools = self.pools();
-        for private in pools.private.values_mut().filter(|private| private.users == 0) {
+        for private in pools.private.values_mut() {
             // One that was let go of meanwhile may run still.
             for graph in private.graphs.extract_if(.., |graph| left.contains(graph)) {
                 released |= self.engine.release_graph(graph).is_ok();

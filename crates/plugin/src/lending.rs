@@ -72,9 +72,7 @@ impl Launches {
     /// thread borrows, or has borrowed.
     pub(super) fn lose_sight(&mut self, key: PoolKey, by: Unseen) {
         let lent = self.are_told();
-        if !matches!(self.known, Known::Never(_)) {
-            self.known = Known::Never(by);
-        }
+        self.known = Known::Never(by);
         if lent {
             self.say(key);
         }

@@ -333,8 +333,7 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             for tag in &turned {
                 // Of one that fails the device's own regions keep what it held.
-                let woken = device.regions.wake(&[*tag]);
-                if woken.is_err() && device.regions.is_asleep(tag).unwrap_or(true) {
+                if device.regions.wake(&[*tag]).is_err() {
                     asleep.push((device.number, Arc::from(*tag)));
                 }
             }

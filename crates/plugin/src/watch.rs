@@ -88,7 +88,8 @@ impl Watch {
 
     /// From now on pieces of at least `least` bytes on a device count as oversize.
     pub(super) fn count_oversize(&self, device: u32, least: Option<u64>) {
-        self.arrivals.lock().oversize.insert(device, Oversize::new(least));
+        // Of two threads that make a device the first may have got memory there.
+        self.arrivals.lock().oversize.entry(device).or_insert_with(|| Oversize::new(least));
     }
 
     /// What is counted of oversize pieces on a device.
