@@ -281,10 +281,6 @@ impl Heap {
         self.ranges[id].markers()
     }
 
-    pub(crate) fn is_small(&self) -> bool {
-        self.plan.small
-    }
-
     /// Of each segment, whether it can grow.
     pub(crate) fn growable(&self) -> Vec<bool> {
         let growable = HeapSegment::is_growable;
