@@ -583,6 +583,15 @@ pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
     place
 }
 
+/// A row of a table, which is made longer where it has no such row.
+#[inline]
+pub(crate) fn reach<T: Default>(table: &mut Vec<T>, row: usize) -> &mut T {
+    if table.len() <= row {
+        table.resize_with(row + 1, T::default);
+    }
+    &mut table[row]
+}
+
 fn idle(users: Users, closed: bool) -> RangeState {
     match closed {
         true => RangeState::Closed { users },
