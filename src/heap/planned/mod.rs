@@ -244,8 +244,7 @@ impl PlannedHeap {
 
     /// Live blocks of a capture here, in bytes.
     pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
-        let planned = self.capture(capture);
-        planned.map_or(0, |planned| planned.held)
+        self.capture(capture).map_or(0, |planned| planned.held)
     }
 
     /// Counts a block that waits out.
