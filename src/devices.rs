@@ -148,12 +148,8 @@ impl<D: Driver> Devices<D> {
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         let mut known = false;
         self.each(|engine| match engine.abandon_capture(capture) {
-            Ok(()) => {
-                known = true;
-                Ok(())
-            }
             Err(Error::Unknown { what: Unknown::Capture(_), .. }) => Ok(()),
-            Err(error) => Err(error),
+            done => done.inspect(|()| known = true),
         })?;
         let unknown = Error::Unknown { call: "abandon_capture", what: Unknown::Capture(capture) };
         known.then_some(()).ok_or(unknown)
@@ -184,9 +180,8 @@ impl<D: Driver> Devices<D> {
     fn each(&self, mut call: impl FnMut(&Engine<D>) -> Result<(), Error>) -> Result<(), Error> {
         let mut result = Ok(());
         for (device, engine) in self.iter() {
-            let done = call(engine);
-            result = result
-                .and(done.map_err(|error| Error::OnDevice { device, error: Box::new(error) }));
+            let on_device = |error| Error::OnDevice { device, error: Box::new(error) };
+            result = result.and(call(engine).map_err(on_device));
         }
         result
     }

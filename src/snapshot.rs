@@ -196,9 +196,6 @@ pub struct Frame {
     pub name: String,
 }
 
-/// What viewers print where nothing is compiled.
-const NO_COMPILE_CONTEXT: &str = "N/A";
-
 /// One event of a device's trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEntry {
@@ -257,7 +254,7 @@ impl TraceEntry {
             size,
             stream,
             time_us,
-            compile_context: NO_COMPILE_CONTEXT.to_owned(),
+            compile_context: "N/A".to_owned(),
             user_metadata: String::new(),
             pool_id: (0, 0),
             frames: Vec::new(),

@@ -195,11 +195,6 @@ impl<T> Buf<T> {
         Ok(BufViewMut::new(&self.owner, self.address, self.len, true))
     }
 
-    /// As an argument, no.
-    fn is_told(&self) -> bool {
-        false
-    }
-
     /// Never frees the buffer's memory, and returns its address. The memory goes back to the driver with the engine.
     pub fn leak(self) -> u64 {
         self.owner.lose();
@@ -255,10 +250,6 @@ macro_rules! view {
                 Self { owner, address, len, told, kind: PhantomData }
             }
 
-            fn is_told(&self) -> bool {
-                self.told
-            }
-
             fn into_slice(self, bounds: impl RangeBounds<usize>) -> Option<Self> {
                 let (offset, len) = part::<T>(bounds, self.len)?;
                 Some(Self { address: self.address + offset, len, ..self })
@@ -301,7 +292,7 @@ view! {
     BufViewMut of &'a mut [T]
 }
 
-macro_rules! extent {
+macro_rules! to_read {
     ($($kind:ty),*) => {$(
         impl<T> $kind {
             /// How many elements it has.
@@ -314,10 +305,27 @@ macro_rules! extent {
                 self.len == 0
             }
         }
+
+        impl<T> DeviceSlice<T> for $kind {
+            fn len(&self) -> usize {
+                self.len
+            }
+
+            fn stream(&self) -> &Arc<CudaStream> {
+                self.owner.stream()
+            }
+        }
+
+        impl<T> DevicePtr<T> for $kind {
+            fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+                record(&self.owner, stream);
+                (self.address, NOTHING)
+            }
+        }
     )*};
 }
 
-extent!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
+to_read!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
 
 /// Parts of what can be written, by its `as_view` and `as_view_mut`.
 macro_rules! parts {
@@ -483,27 +491,6 @@ fn record(owner: &BlockOwner, stream: &CudaStream) {
     let _ = owner.record(User::from(stream));
 }
 
-macro_rules! to_read {
-    ($($kind:ty),*) => {$(
-        impl<T> DeviceSlice<T> for $kind {
-            fn len(&self) -> usize {
-                self.len
-            }
-
-            fn stream(&self) -> &Arc<CudaStream> {
-                self.owner.stream()
-            }
-        }
-
-        impl<T> DevicePtr<T> for $kind {
-            fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                record(&self.owner, stream);
-                (self.address, NOTHING)
-            }
-        }
-    )*};
-}
-
 macro_rules! to_write {
     ($($kind:ty),*) => {$(
         impl<T> DevicePtrMut<T> for $kind {
@@ -518,7 +505,6 @@ macro_rules! to_write {
     )*};
 }
 
-to_read!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
 to_write!(Buf<T>, BufViewMut<'_, T>);
 
 /// Records the stream of a launcher. The launch comes later, but the launcher borrows the buffer until then.
@@ -550,23 +536,23 @@ fn warn() {
 }
 
 macro_rules! argument {
-    ($([$($outer:tt)*] $argument:ty;)*) => {$(
+    ($([$($outer:tt)*] $argument:ty: |$it:ident| $told:expr;)*) => {$(
         // SAFETY: the argument is an address, `u64` as kernels take pointers, and it is borrowed for
         // as long as the launcher may read it.
         unsafe impl<'a, 'b: 'a, $($outer)* T> PushKernelArg<$argument> for LaunchArgs<'a> {
             #[inline(always)]
-            fn arg(&mut self, argument: $argument) -> &mut Self {
-                record_launch(&argument.owner, argument.is_told(), self);
-                <Self as PushKernelArg<&'b u64>>::arg(self, &argument.address)
+            fn arg(&mut self, $it: $argument) -> &mut Self {
+                record_launch(&$it.owner, $told, self);
+                <Self as PushKernelArg<&'b u64>>::arg(self, &$it.address)
             }
         }
     )*};
 }
 
 argument! {
-    [] &'b Buf<T>;
-    [] &'b mut Buf<T>;
-    ['c: 'b,] &'b BufView<'c, T>;
-    ['c: 'b,] &'b BufViewMut<'c, T>;
-    ['c: 'b,] &'b mut BufViewMut<'c, T>;
+    [] &'b Buf<T>: |it| false;
+    [] &'b mut Buf<T>: |it| false;
+    ['c: 'b,] &'b BufView<'c, T>: |it| it.told;
+    ['c: 'b,] &'b BufViewMut<'c, T>: |it| it.told;
+    ['c: 'b,] &'b mut BufViewMut<'c, T>: |it| it.told;
 }

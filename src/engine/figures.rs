@@ -19,7 +19,7 @@ use super::{Locked, State};
 use crate::driver::Driver;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::Heap;
+use crate::heap::{reach, Heap};
 use crate::size::Size;
 
 /// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
@@ -187,9 +187,7 @@ impl Counters {
     /// Makes a row, if there is none.
     #[inline]
     pub(super) fn reach(&mut self, row: usize) {
-        if self.rows.len() <= row {
-            self.rows.resize_with(row + 1, Default::default);
-        }
+        reach(&mut self.rows, row);
     }
 
     /// A counter that is there, in which nothing falls before something has risen.
@@ -286,16 +284,12 @@ fn raise(levels: &mut Levels<Level>) {
 
 impl Peaks {
     fn pool(&mut self, row: usize) -> &mut Levels<Level> {
-        if self.pools.len() <= row {
-            self.pools.resize_with(row + 1, Default::default);
-        }
-        &mut self.pools[row]
+        reach(&mut self.pools, row)
     }
 
     /// The sums that a counter of a pool is a part of.
     fn of(&mut self, row: usize) -> [&mut Levels<Level>; 2] {
-        self.pool(row);
-        [&mut self.pools[row], &mut self.engine]
+        [reach(&mut self.pools, row), &mut self.engine]
     }
 
     /// Lets a row be another pool's.
@@ -436,10 +430,7 @@ impl Counters {
             holds!(settled, "counter {row} may count {allowed:?}, of which is left {left:?}");
             let [small, large, all] = [0, 1, ALL].map(|level| counter.amounts(level));
             holds!(all == plus(small, large), "counter {row} counts {small:?}, {large:?}, {all:?}");
-            if sums.len() <= row {
-                sums.resize(row + 1, Default::default());
-            }
-            for (sum, &allowed) in sums[row].iter_mut().zip(allowed) {
+            for (sum, &allowed) in reach(sums, row).iter_mut().zip(allowed) {
                 *sum = plus(*sum, allowed);
             }
         }

@@ -248,15 +248,11 @@ impl EventKind {
     /// What is left of it where some of what it shows is not kept.
     fn without(self, skipped: u16) -> Option<Self> {
         let is_kept = |action: Shown| skipped & bit(action) == 0;
-        if let Self::FreeCompleted = self {
-            return match (is_kept(Shown::FreeRequested), is_kept(Shown::FreeCompleted)) {
-                (true, true) => Some(self),
-                (true, false) => Some(Self::Free),
-                (false, true) => Some(Self::Completed),
-                (false, false) => None,
-            };
+        match (self, is_kept(Shown::FreeRequested), is_kept(Shown::FreeCompleted)) {
+            (Self::FreeCompleted, true, false) => Some(Self::Free),
+            (Self::FreeCompleted, false, true) => Some(Self::Completed),
+            _ => self.shown().iter().all(|&action| is_kept(action)).then_some(self),
         }
-        self.shown().iter().all(|&action| is_kept(action)).then_some(self)
     }
 }
 
@@ -473,14 +469,11 @@ impl State {
     pub(super) fn keep_history(&mut self, caches: &StreamCaches, options: &HistoryOptions) {
         let keeps = options.keeps();
         let stays = self.history.as_ref().filter(|_| keeps.most > 0 && !options.clear);
-        let begun = match stays {
-            Some(history) => Some(history.begun),
-            None => (keeps.most > 0).then(Instant::now),
-        };
-        let stays = stays.is_some();
+        let stays = stays.map(|history| history.begun);
+        let begun = stays.or_else(|| (keeps.most > 0).then(Instant::now));
         let change = |ring: &mut Option<Box<Ring>>| match ring {
             // Of the events that are there as many stay as may.
-            Some(ring) if stays => {
+            Some(ring) if stays.is_some() => {
                 ring.keeps = keeps;
                 while ring.count() > keeps.most {
                     ring.drop_oldest();
@@ -574,15 +567,11 @@ impl Pasts {
         let mut events: Vec<_> = all.iter().flat_map(Past::events).collect();
         events.retain(|(event, ..)| event.stamp >= begin.unwrap_or(0));
         events.sort_by_key(|(event, ..)| event.stamp);
-        let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = |stamp: u64| {
-            let ago = now.saturating_sub(stamp) / 1_000;
-            (unix.as_micros() as u64).saturating_sub(ago)
-        };
+        let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let mut trace = Vec::new();
         let mut annotations = Vec::new();
         for (&PastEvent { stamp, address, bytes, origin, action }, row, chunk) in events {
-            let time_us = time(stamp);
+            let time_us = unix.saturating_sub(now.saturating_sub(stamp) / 1_000);
             if let EventKind::CaptureBegin | EventKind::CaptureEnd = action {
                 let begins = action == EventKind::CaptureBegin;
                 let stage = if begins { AnnotationStage::Start } else { AnnotationStage::End };
@@ -594,15 +583,13 @@ impl Pasts {
             let given = chunk.frames.get(row).and_then(Option::as_ref);
             let (frames, context) = stacks.of(given);
             for &action in action.shown() {
-                let mut entry = if action == Shown::Oom {
-                    TraceEntry::oom(bytes, address, stream, time_us)
-                } else {
-                    TraceEntry::new(action, address, bytes, stream, time_us)
+                let entry = match action {
+                    Shown::Oom => TraceEntry::oom(bytes, address, stream, time_us),
+                    _ => TraceEntry::new(action, address, bytes, stream, time_us),
                 };
-                entry.pool_id = (u64::from(pool.number()), 0);
-                entry.frames.clone_from(&frames);
-                entry.context.clone_from(&context);
-                trace.push(entry);
+                let pool_id = (u64::from(pool.number()), 0);
+                let (frames, context) = (frames.clone(), context.clone());
+                trace.push(TraceEntry { pool_id, frames, context, ..entry });
             }
         }
         // Each ring keeps as many, and some events are shown as two.

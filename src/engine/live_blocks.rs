@@ -13,7 +13,7 @@ use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{CaptureSlot, Lent, Mark, RangeId, Users};
+use crate::heap::{reach, CaptureSlot, Lent, Mark, RangeId, Users};
 use crate::index::Table;
 use crate::journal::BlockNumber;
 
@@ -252,11 +252,7 @@ impl Blocks {
         let BlockSite { number: BlockNumber(number), heap, .. } = block.site;
         let new = || Row { number, listing: Listing::Nowhere, block: None };
         let slot = self.rows.take_vacant(new);
-        let pool = Pools::row(heap);
-        if self.by_pool.len() <= pool {
-            self.by_pool.resize_with(pool + 1, PoolBlocks::default);
-        }
-        let of_pool = &mut self.by_pool[pool];
+        let of_pool = reach(&mut self.by_pool, Pools::row(heap));
         let row = &mut self.rows[slot as usize];
         row.listing = Listing::Recent(of_pool.recent.len() as u32);
         of_pool.recent.push(slot);

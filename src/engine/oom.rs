@@ -146,8 +146,7 @@ impl fmt::Display for OutOfMemory {
             write!(f, " of the {} that it may", Size(limit))?;
         }
         let unallocated = self.engine_reserved.saturating_sub(self.engine_allocated);
-        write!(f, ": {} allocated", Size(self.engine_allocated))?;
-        write!(f, ", {} not", Size(unallocated))?;
+        write!(f, ": {} allocated, {} not", Size(self.engine_allocated), Size(unallocated))?;
         if self.in_graphs > 0 {
             write!(f, ", {} of it all in pools of graphs", Size(self.in_graphs))?;
         }

@@ -229,7 +229,7 @@ pub enum Refusal {
     #[error(
         "{} is behind the block's last use on {owner} and not proven to have completed: make the stream that asks wait \
          for an event that was recorded on {owner} after it",
-        Named(node, kernel)
+        named(node, kernel)
     )]
     Marker {
         /// The free marker that is missing.
@@ -245,7 +245,7 @@ pub enum Refusal {
     #[error(
         "{} is behind the block's last use on {owner}, and the stream's next launch may start before it has completed: \
          it is free after one more launch, or if the setting `programmatic` is trust",
-        Named(node, kernel)
+        named(node, kernel)
     )]
     EarlyLaunch {
         /// The free marker.
@@ -320,13 +320,9 @@ pub enum WaitReason {
 }
 
 /// A node in messages, with its kernel's name where that is known.
-struct Named<'a>(&'a NodeHandle, &'a Option<String>);
-
-impl fmt::Display for Named<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(node, Some(kernel)) => write!(f, "kernel {kernel}, {node:?}"),
-            Self(node, None) => write!(f, "{node:?}"),
-        }
+fn named(node: &NodeHandle, kernel: &Option<String>) -> String {
+    match kernel {
+        Some(kernel) => format!("kernel {kernel}, {node:?}"),
+        None => format!("{node:?}"),
     }
 }

@@ -14,7 +14,7 @@ use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOri
 use super::live_blocks::{BlockSite, LiveBlock};
 use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::OutOfMemory;
-use super::pools::with_heap;
+use super::pools::{with_heap, Pools};
 use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
 use super::waits::Wait;
@@ -93,14 +93,13 @@ impl<D: Driver> Engine<D> {
         }
         let (process, device) = (std::process::id().to_string(), report.device.to_string());
         let path = path.replace("%p", &process).replace("%d", &device);
-        match self.dump(report, &path) {
-            Ok(()) => self.tell(Level::Warn, || {
+        let dumped = self.dump(report, &path);
+        self.tell(Level::Warn, || match dumped {
+            Ok(()) => {
                 format!("a request failed for want of memory; what memory holds is in {path}")
-            }),
-            Err(error) => {
-                self.tell(Level::Warn, || format!("{path}, the dump, cannot be written: {error}"))
             }
-        }
+            Err(error) => format!("{path}, the dump, cannot be written: {error}"),
+        });
     }
 
     fn dump(&self, report: &OutOfMemory, path: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -296,7 +295,6 @@ impl State {
         HeapRows {
             number,
             pool: self.pools.pool_of(number),
-            small: heap.is_some_and(Heap::is_small),
             growable: heap.map(Heap::growable).unwrap_or_default(),
             ranges,
             still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
@@ -337,7 +335,6 @@ struct Rows {
 struct HeapRows {
     number: u32,
     pool: PoolId,
-    small: bool,
     /// By the number of a segment; empty where all can grow.
     growable: Vec<bool>,
     /// Each with its address and size in bytes, the number of its segment, and what keeps it, in any order.
@@ -461,7 +458,7 @@ impl Rows {
 impl HeapRows {
     /// Adds a segment for each run of mapped memory; of a suspended heap for what it still holds.
     fn format(
-        mut self,
+        self,
         device: u32,
         (occupants, origins): (&Map<Range, Occupant>, &SegmentOrigins),
         stacks: &mut Stacks,
@@ -470,7 +467,11 @@ impl HeapRows {
         let empty = |address: u64, number: usize| Segment {
             device,
             address,
-            segment_type: if self.small { SegmentType::Small } else { SegmentType::Large },
+            segment_type: if Pools::is_small(self.number) {
+                SegmentType::Small
+            } else {
+                SegmentType::Large
+            },
             segment_pool_id: (u64::from(self.pool.number()), 0),
             is_expandable: self.growable.get(number).is_none_or(|&growable| growable),
             ..Segment::default()
@@ -481,37 +482,31 @@ impl HeapRows {
             let blocks = vec![unused(place)];
             Segment { total_size: place.1, blocks, ..empty(place.0, number) }
         }));
-        self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
+        let mut ranges = self.ranges;
+        ranges.sort_unstable_by_key(|&(_, place, ..)| place);
         let mut open: Option<(usize, u64)> = None;
-        for (id, (address, bytes), range_of, kept_by) in &self.ranges {
-            let (address, bytes, range) = (*address, *bytes, (self.number, *id));
-            if open.is_none_or(|(owner, end)| owner != *range_of || end != address) {
+        for (id, (address, bytes), range_of, kept_by) in ranges {
+            if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
                 let asked = origins.range(..=address).next_back();
                 let asked = asked.filter(|(start, (bytes, _))| address - **start < *bytes);
                 let (frames, context) = stacks.of(asked.map(|(_, (_, frames))| frames));
-                segments.push(Segment { frames, context, ..empty(address, *range_of) });
+                segments.push(Segment { frames, context, ..empty(address, range_of) });
             }
-            open = Some((*range_of, address + bytes));
+            open = Some((range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
-            let (state, asked) = match occupants.get(&range) {
-                Some((state, asked)) => (*state, Some(asked)),
-                None => (BlockState::Inactive, None),
-            };
+            let occupant = occupants.get(&(self.number, id));
+            let (state, asked) = occupant.map(|it| (it.0, Some(&it.1))).unwrap_or_default();
             let waiting = (!kept_by.is_empty()).then(|| kept_by.iter().map(waiting).collect());
             let requested = asked.map_or(bytes, |asked| asked.requested.min(bytes));
+            let requested_size = if state.is_active() { requested } else { 0 };
             segment.total_size += bytes;
-            if state.is_active() {
-                segment.active_size += bytes;
-                segment.requested_size += requested;
-            }
-            if state == BlockState::ActiveAllocated {
-                segment.allocated_size += bytes;
-            }
+            segment.requested_size += requested_size;
+            segment.active_size += if state.is_active() { bytes } else { 0 };
+            segment.allocated_size += if state == BlockState::ActiveAllocated { bytes } else { 0 };
             if let Some(asked) = asked.filter(|_| segment.stream == 0) {
                 segment.stream = asked.stream.bits() as u64;
             }
             let (frames, context) = stacks.of(asked.and_then(|asked| asked.frames.as_ref()));
-            let requested_size = if state.is_active() { requested } else { 0 };
             let block = unused((address, bytes));
             let block = SegmentBlock { requested_size, state, frames, context, waiting, ..block };
             segment.blocks.push(block);
@@ -546,7 +541,6 @@ fn settings(settings: &Settings, full: bool) -> BTreeMap<String, Setting> {
         ("trace_alloc_max_entries", integer(settings.history as u64)),
         ("trace_alloc_overflowed", Setting::from(full)),
     ]
-    .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
-    .collect()
+    .into()
 }

@@ -21,9 +21,9 @@ use super::names::{BlockId, PoolId};
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::is_small;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
+use crate::heap::{is_small, reach};
 use crate::index::{Map, Table};
 use crate::layout::Demand;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
@@ -488,14 +488,11 @@ impl StreamCache {
     fn add_bucket(&mut self, key: Key) -> u32 {
         let row = key.pool.row();
         self.counted.reach(row);
-        if self.by_pool.len() <= row {
-            self.by_pool.resize_with(row + 1, PoolBuckets::default);
-        }
         let bucket =
             Bucket { key, cached: Vec::new(), members: 0, touched: false, thread: this_thread() };
         let number = self.buckets.enter(bucket);
         self.by_key.insert(key, number);
-        self.by_pool[row].all.push(number);
+        reach(&mut self.by_pool, row).all.push(number);
         number
     }
 
@@ -542,13 +539,10 @@ impl StreamCache {
             let in_bucket = cached == 0 || bucket.cached.contains(&(slot as u32));
             holds!(right && in_bucket, "cached {cached} times: {row:?}");
             let pool = bucket.key.pool.row();
-            if counted.len() <= pool {
-                counted.resize(pool + 1, Default::default());
-            }
             let (live, requested) = (i64::from(row.is_live()), row.lease.asked.requested as i64);
             let bytes = live * bucket.key.bytes as i64;
             let of_row = [live, bytes, live * requested, 1 - live, -bytes];
-            let sums = &mut counted[pool][bucket.key.class()];
+            let sums = &mut reach(&mut counted, pool)[bucket.key.class()];
             sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
         let all =

@@ -207,8 +207,8 @@ impl Timelines {
             // Of a capture that is ruined no graph comes; and the legacy stream beside a capture does
             // not capture itself. Neither can be marked now.
             Ok(CaptureStatus::Invalidated) => StreamStatus::Barred,
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => StreamStatus::Barred,
             Err(error) => match error.kind {
+                ErrorKind::CaptureImplicit => StreamStatus::Barred,
                 ErrorKind::OtherContext | ErrorKind::ContextDestroyed => StreamStatus::Elsewhere,
                 _ => StreamStatus::Unclear,
             },
@@ -296,13 +296,10 @@ impl Timelines {
         if self.is_reached(mark) {
             return Ok(true);
         }
-        if let Some(event) = self.event_behind(mark) {
-            driver.wait_for_event(stream, event)?;
-            return Ok(true);
-        }
         // An event that was behind it may have been lost to a capture of its stream.
         let used = self.rows[mark.timeline.index()].life == Life::Used;
-        if used && !self.record(driver, mark.timeline) {
+        let lost = used && self.event_behind(mark).is_none();
+        if lost && !self.record(driver, mark.timeline) {
             // Owed from now on, so that a wait for the device covers it.
             self.owe(mark.timeline, Owed::Fence);
         }
@@ -477,22 +474,14 @@ impl Timelines {
         let mut owing = Vec::new();
         for timeline in self.all() {
             let row = &self.rows[timeline.index()];
-            if row.life != Life::Used {
-                // Of a stream that is gone nothing is asked.
-                owing.extend((row.owes > Owed::Nothing).then_some(timeline));
-                continue;
-            }
-            match driver.is_capturing(row.stream) {
-                Ok(false) if row.owes > Owed::Nothing => owing.push(timeline),
-                Ok(true) => return None,
-                Err(error) if error.kind == ErrorKind::CaptureImplicit => return None,
-                Err(error)
-                    if error.kind == ErrorKind::ContextDestroyed && row.owes > Owed::Nothing =>
-                {
-                    owing.push(timeline);
-                }
-                Ok(false) | Err(_) => {}
-            }
+            // Of a stream that is gone nothing is asked.
+            let asked = (row.life == Life::Used).then(|| driver.is_capturing(row.stream));
+            let covered = match asked.map(|captures| captures.map_err(|error| error.kind)) {
+                None | Some(Ok(false) | Err(ErrorKind::ContextDestroyed)) => true,
+                Some(Ok(true) | Err(ErrorKind::CaptureImplicit)) => return None,
+                Some(Err(_)) => false,
+            };
+            owing.extend((covered && row.owes > Owed::Nothing).then_some(timeline));
         }
         owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));
         Some(owing)

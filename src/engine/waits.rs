@@ -254,13 +254,12 @@ pub(super) struct WaitTable {
 impl WaitTable {
     /// Takes one in, to be looked at later.
     pub(super) fn add(&mut self, wait: Wait) {
-        let number = self.insert(wait);
-        self.polled.push_back(number);
+        self.polled.push_back(self.rows.enter(Some(wait)));
     }
 
     /// Adds a row that a capture holds until [`WaitTable::let_go`].
     pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
-        self.insert(Wait { held: Some((by, why)), ..wait });
+        self.rows.enter(Some(Wait { held: Some((by, why)), ..wait }));
     }
 
     /// A capture has ended: what it has held waits for these captures beside it, by its heap, and is looked at from now
@@ -279,11 +278,6 @@ impl WaitTable {
                 self.polled.push_back(number);
             }
         }
-    }
-
-    /// Takes one in and gives it a number.
-    fn insert(&mut self, wait: Wait) -> u32 {
-        self.rows.enter(Some(wait))
     }
 
     /// Takes one out, for good or to be put back.
@@ -387,7 +381,7 @@ impl State {
 impl<D: Driver> Locked<'_, D> {
     /// Lets a range wait, after a first look at it. Returns whether it is free already.
     pub(super) fn defer(&mut self, waiting: Wait) -> bool {
-        let number = self.state.waiting.insert(waiting);
+        let number = self.state.waiting.rows.enter(Some(waiting));
         self.look_at(number)
     }
 

@@ -182,10 +182,8 @@ impl<D: HostApi> Capture<D> {
         let driver = home.engine().driver();
         let graph = driver.end_capture(self.stream)?;
         let lazily = home.executable_table().are_lazy();
-        let captured = Captured::new(driver, graph, lazily).inspect_err(|_| {
-            let _ = driver.destroy_graph(graph);
-        });
-        let mut captured = captured?;
+        let captured = Captured::new(driver, graph, lazily);
+        let mut captured = captured.inspect_err(|_| _ = driver.destroy_graph(graph))?;
         let verdict = judging.verdict().map_err(|error| named(error, driver));
         let (lease, report) = verdict.inspect_err(|_| captured.discard(driver))?;
         let uploaded = captured.upload(driver, self.stream, report.nodes);

@@ -4,7 +4,7 @@ use super::executables::Captured;
 use super::lease::{Lease, Owned};
 use super::order::Launched;
 use super::pool::Pool;
-use super::Error;
+use super::{Error, StreamRefusal};
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
 use crate::shown::shown;
@@ -84,7 +84,8 @@ impl<D: HostApi> Graph<D> {
     pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
         let (home, (_, member)) = self.owned();
         const CALL: &str = "prepare";
-        let launched = Launched::on(home.engine().driver(), stream, CALL)?;
+        let (driver, why) = (home.engine().driver(), StreamRefusal::LaunchWhileCapturing);
+        let launched = Launched::known(driver, stream, CALL, why)?;
         let order = home.order();
         order.must_launch(CALL)?;
         let mut table = home.executable_table();

@@ -123,7 +123,8 @@ impl<D: HostApi> Lease<D> {
         const CALL: &str = "launch";
         // The first by address.
         let (first, _) = &self.pools[0];
-        let launched = Launched::on(first.engine().driver(), stream, CALL)?;
+        let (driver, why) = (first.engine().driver(), StreamRefusal::LaunchWhileCapturing);
+        let launched = Launched::known(driver, stream, CALL, why)?;
         let stream = launched.stream();
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
         if stream.is_default() && !one_engine {

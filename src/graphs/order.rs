@@ -66,15 +66,6 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// A stream to launch on by `call`, as the driver knows it. It must not capture.
-    pub(super) fn on(
-        driver: &impl HostApi,
-        stream: impl AsStream,
-        call: &'static str,
-    ) -> Result<Self, Error> {
-        Self::known(driver, stream, call, StreamRefusal::LaunchWhileCapturing)
-    }
-
     /// A stream that `call` orders behind launches, as the driver knows it. It must not capture.
     pub(super) fn behind(
         driver: &impl HostApi,
@@ -84,7 +75,8 @@ impl Launched {
         Self::known(driver, stream, call, StreamRefusal::OrderWhileCapturing)
     }
 
-    fn known(
+    /// A stream for `call`, as the driver knows it. While it captures it is refused so.
+    pub(super) fn known(
         driver: &impl HostApi,
         stream: impl AsStream,
         call: &'static str,
@@ -242,9 +234,6 @@ impl<D: HostApi> Order<D> {
 
     /// Takes out the retired graphs that have finished.
     pub(super) fn finished(&mut self) -> Vec<Retired<D>> {
-        if self.retired.is_empty() {
-            return Vec::new();
-        }
         let is_finished = |of: &mut Retired<D>| of.events.iter().all(|event| event.is_completed());
         self.retired.extract_if(.., is_finished).collect()
     }

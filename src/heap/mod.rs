@@ -281,10 +281,6 @@ impl Heap {
         self.ranges[id].markers()
     }
 
-    pub(crate) fn is_small(&self) -> bool {
-        self.plan.small
-    }
-
     /// Of each segment, whether it can grow.
     pub(crate) fn growable(&self) -> Vec<bool> {
         let growable = HeapSegment::is_growable;
@@ -585,6 +581,15 @@ pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
         None => table.push(Some(row)),
     }
     place
+}
+
+/// A row of a table, which is made longer where it has no such row.
+#[inline]
+pub(crate) fn reach<T: Default>(table: &mut Vec<T>, row: usize) -> &mut T {
+    if table.len() <= row {
+        table.resize_with(row + 1, T::default);
+    }
+    &mut table[row]
 }
 
 fn idle(users: Users, closed: bool) -> RangeState {

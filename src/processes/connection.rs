@@ -22,7 +22,7 @@ use rustix::process::{getpid, pidfd_open, PidfdFlags};
 
 use super::handle::{Sender, SentPieces};
 use super::loans::LoanTable;
-use super::offer::{is_trusted, GONE, HERE, PATIENCE};
+use super::offer::{is_trusted, GONE, HERE, IN_ONE, PATIENCE};
 use crate::sync::{AtomicBool, Ordering};
 
 /// In place of a number of exports: what follows is the number of a loan, and then a descriptor of the process.
@@ -78,9 +78,8 @@ impl LoanTaker {
 }
 
 /// Sends a word without a wait. A process that is gone, or does not read what it was sent, is told nothing.
-fn say(stream: &UnixStream, word: u8) -> bool {
-    let sent = send(stream, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    matches!(sent, Ok(1))
+fn say(stream: &UnixStream, word: u8) {
+    let _ = send(stream, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Sends all, and waits as long as the stream does. Where the other end is closed that is an error, and no signal that ends
@@ -106,7 +105,7 @@ pub(super) fn in_words(error: io::Error) -> io::Error {
 }
 
 /// Whether a step can be taken later.
-fn is_early(error: &io::Error) -> bool {
+pub(super) fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
@@ -119,11 +118,7 @@ pub(super) struct Asking {
 impl Asking {
     /// How many bytes it sends next.
     pub(super) fn expected(&self) -> usize {
-        if self.number.is_none() {
-            size_of::<u64>()
-        } else {
-            1
-        }
+        self.number.map_or(size_of::<u64>(), |_| 1)
     }
 
     /// Takes in the number that has come whole.
@@ -134,17 +129,10 @@ impl Asking {
     /// Reads the descriptor that comes with the next byte, and answers; false until it is there.
     pub(super) fn answer(&self, stream: &UnixStream, loans: &LoanTable) -> io::Result<bool> {
         let Some(number) = self.number else { return Ok(false) };
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut room);
-        let mut word = [0];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        recvmsg(stream, &mut [io::IoSliceMut::new(&mut word)], &mut control, flags)?;
-        let sent = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-            _ => None,
-        });
+        let (_, sent) = receive(stream)?;
         // Without one its end would not be noticed.
-        let process = sent.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
+        let process = sent.into_iter().next();
+        let process = process.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
         let silent = AtomicBool::new(false);
         loans.give(number, Some(LoanTaker { stream: stream.try_clone()?, process, silent }));
         Ok(true)
@@ -165,9 +153,6 @@ impl TakenEnd {
 
     fn ask_for(memory: &SentPieces, number: u64) -> io::Result<Self> {
         let mut stream = connected(memory.sender())?;
-        if !is_trusted(&stream) {
-            return Err(io::Error::other("the socket is another user's"));
-        }
         let process = pidfd_open(getpid(), PidfdFlags::empty())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         send_all(&stream, &LOAN.to_le_bytes())?;
@@ -230,5 +215,23 @@ pub(super) fn connected(sender: &Sender) -> io::Result<UnixStream> {
     // Before it is connected: that waits too, where the sender is stopped and many ask.
     set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
     connect(&stream, &SocketAddrUnix::new_abstract_name(name)?)?;
-    Ok(UnixStream::from(stream))
+    let stream = UnixStream::from(stream);
+    if !is_trusted(&stream) {
+        return Err(io::Error::other("the socket is another user's"));
+    }
+    Ok(stream)
+}
+
+/// Receives a word, none at the end of the connection, with the descriptors that come with it.
+pub(super) fn receive(stream: &UnixStream) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(IN_ONE))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let mut word = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let came = recvmsg(stream, &mut [io::IoSliceMut::new(&mut word)], &mut control, flags)?;
+    let sent = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    Ok(((came.bytes > 0).then_some(word[0]), sent.flatten().collect()))
 }

@@ -290,18 +290,16 @@ impl Reader<'_> {
 #[cfg(all(feature = "processes", target_os = "linux"))]
 mod fetch {
     use std::fs::File;
-    use std::io::{self, IoSliceMut};
-    use std::mem::MaybeUninit;
+    use std::io;
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::FileExt;
     use std::time::Instant;
 
-    use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
     use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
     use super::{Sender, SentPiece};
-    use crate::processes::connection::{connected, send_all};
-    use crate::processes::offer::{entry, is_trusted, HERE, IN_ONE, PATIENCE};
+    use crate::processes::connection::{connected, receive, send_all};
+    use crate::processes::offer::{entry, HERE, IN_ONE, PATIENCE};
 
     /// Descriptors by their numbers, out of the sender's process.
     pub(super) fn by_number(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
@@ -334,44 +332,25 @@ mod fetch {
     pub(super) fn by_socket(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
         let deadline = Instant::now() + PATIENCE;
         let stream = connected(sender)?;
-        if !is_trusted(&stream) {
-            return Err(io::Error::other("the socket is another user's"));
-        }
         send_all(&stream, &(pieces.len() as u32).to_le_bytes())?;
         let mut descriptors = Vec::new();
         for some in pieces.chunks(IN_ONE) {
             let serials: Vec<u8> =
                 some.iter().flat_map(|piece| piece.serial.to_le_bytes()).collect();
             send_all(&stream, &serials)?;
-            let before = descriptors.len();
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             stream.set_read_timeout(Some(left))?;
-            let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(IN_ONE))];
-            let mut control = RecvAncillaryBuffer::new(&mut room);
-            let mut word = [0];
-            let received = recvmsg(
-                &stream,
-                &mut [IoSliceMut::new(&mut word)],
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            )?;
-            for message in control.drain() {
-                if let RecvAncillaryMessage::ScmRights(rights) = message {
-                    descriptors.extend(rights);
-                }
-            }
-            if received.bytes == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            if word != [HERE] {
+            let (word, sent) = receive(&stream)?;
+            if word.ok_or(io::ErrorKind::UnexpectedEof)? != HERE {
                 return Err(gone());
             }
-            if descriptors.len() - before < some.len() {
+            if sent.len() < some.len() {
                 return Err(io::Error::other("descriptors were lost; too many files may be open"));
             }
+            descriptors.extend(sent);
         }
         Ok(descriptors)
     }

@@ -42,9 +42,6 @@ mod connection {
         pub(crate) fn ask(_: &SentPieces, _: u64) -> io::Result<Self> {
             Err(io::Error::new(io::ErrorKind::Unsupported, NEEDS))
         }
-        pub(crate) fn is_own(&self) -> bool {
-            match *self {}
-        }
         pub(crate) fn is_recalled(&self, _: Duration) -> bool {
             match *self {}
         }

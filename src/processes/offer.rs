@@ -26,7 +26,7 @@ use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::rand::{getrandom, GetRandomFlags};
 
-use super::connection::{Asking, LoanTaker, LOAN};
+use super::connection::{is_early, Asking, LoanTaker, LOAN};
 use super::handle::{Sender, SentPiece};
 use super::loans::LoanTable;
 
@@ -194,9 +194,7 @@ impl Peer {
     /// Takes a step of the exchange; false where the exchange is over: it is done, the receiver has gone away, or its
     /// request is not valid.
     fn goes_on(&mut self, offered: &Offered) -> bool {
-        self.step(offered).unwrap_or_else(|error| {
-            matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-        })
+        self.step(offered).unwrap_or_else(|error| is_early(&error))
     }
 }
 

@@ -203,22 +203,17 @@ fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File>
 }
 
 /// Opens such a file that no other user can write to.
-#[cfg(unix)]
 fn open_alone(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
     let file = open_own(options, path)?;
-    match std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & 0o022 {
-        0 => Ok(file),
-        _ => Err(io::Error::other("others may write to it")),
+    #[cfg(unix)]
+    if std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & 0o022 != 0 {
+        return Err(io::Error::other("others may write to it"));
     }
+    Ok(file)
 }
 
 #[cfg(not(unix))]
 fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
-    options.open(path)
-}
-
-#[cfg(not(unix))]
-fn open_alone(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 

@@ -151,8 +151,8 @@ impl<D: Transfer> HostCopies<D> {
         self.retained.extend(woken);
     }
 
-    /// Gives up what is kept of the pools that `kept` tells, which nothing copies from or to, and what is retained of
-    /// those that `retained` tells.
+    /// Gives up what is kept of the pools that `kept` tells, and what is retained of those that `retained` tells. Nothing
+    /// copies from or to that; or it comes first on the same stream, where a call that failed has kept it.
     pub(super) fn give_up(
         &mut self,
         kept: impl Fn(PoolId) -> bool,
@@ -168,13 +168,6 @@ impl<D: Transfer> HostCopies<D> {
         self.kept.retain(|&pool, contents| stays(contents, kept(pool)));
         self.retained.retain(|&pool, contents| stays(contents, retained(pool)));
         self.host.put_back(spans);
-    }
-
-    /// Gives up what a call that failed has kept of a pool. What it still copies there comes first on the same stream.
-    fn forget(&mut self, pool: PoolId) {
-        if let Some(old) = self.kept.remove(&pool) {
-            self.host.put_back(old.spans);
-        }
     }
 
     pub(super) fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
@@ -284,7 +277,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
     /// After an error copies may be under way.
     pub(super) fn file(&mut self, pools: &[(Held, Backup)]) -> Result<(), Error> {
         let mut regions: BTreeMap<Arc<str>, Filed<'_>> = BTreeMap::new();
-        pools.iter().for_each(|(held, _)| self.copies.forget(held.pool().id));
+        self.copies.give_up(|pool| pools.iter().any(|(held, _)| held.pool().id == pool), |_| false);
         for (held, backup) in pools.iter().filter(|(held, _)| held_bytes(held) > 0) {
             let region = held.pool().tag.clone().unwrap_or_default();
             let filed =
@@ -359,7 +352,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
     /// one is copied. Waits for no copy; after an error copies may be under way.
     pub(super) fn copy(&mut self, pools: &[Held]) -> Result<(), Error> {
         let (driver, call) = (self.engine.driver(), self.call);
-        pools.iter().for_each(|held| self.copies.forget(held.pool().id));
+        self.copies.give_up(|pool| pools.iter().any(|held| held.pool().id == pool), |_| false);
         let Self { engine, stream, copies, .. } = self;
         let HostCopies { kept, host, under_way, .. } = &mut **copies;
         let mut lane = Lane { engine, stream: *stream, kept, under_way };

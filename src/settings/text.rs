@@ -234,12 +234,9 @@ impl<'a> Tokens<'a> {
         Ok(token)
     }
 
-    fn sign(&mut self, sign: &str, expected: &'static str) -> Result<Token<'a>, SettingsError> {
+    fn sign(&mut self, sign: &str, expected: &'static str) -> Result<(), SettingsError> {
         let token = self.next();
-        if token.text != sign {
-            return Err(form(token, expected));
-        }
-        Ok(token)
+        (token.text == sign).then_some(()).ok_or_else(|| form(token, expected))
     }
 
     /// A value of any form: lists of PyTorch's may hold words alone.
@@ -250,7 +247,7 @@ impl<'a> Tokens<'a> {
         while !matches!(self.peek().text, "]" | "") {
             self.next();
         }
-        self.sign("]", "`]`").map(drop)
+        self.sign("]", "`]`")
     }
 
     fn value(&mut self) -> Result<Value<'a>, SettingsError> {

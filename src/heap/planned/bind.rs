@@ -34,9 +34,8 @@ impl PlannedHeap {
     pub(crate) fn is_to_be_bound(&self, capture: CaptureId, address: u64) -> bool {
         let planned = self.capture(capture);
         planned.is_some_and(|planned| {
-            let fixed =
-                |bound: &&Bound| (bound.address..bound.address + bound.bytes).contains(&address);
-            planned.owns(address) && planned.bound.iter().find(fixed).is_none()
+            let mut bound = planned.bound.iter().map(|it| it.address..it.address + it.bytes);
+            planned.owns(address) && !bound.any(|bound| bound.contains(&address))
         })
     }
 
@@ -90,18 +89,13 @@ impl PlannedHeap {
     ) -> Vec<Entry<'static>> {
         let Prepared { plan, pieces } = prepared;
         let memory = |number: u64| u64::from(heap) << 40 | number;
-        let bound = |address: u64, bytes: u64, number: u64| Entry::Bound {
-            address,
-            bytes,
-            memory: memory(number),
-            offset: 0,
-        };
+        let bound = |address, bytes, memory| Entry::Bound { address, bytes, memory, offset: 0 };
         let piece = |row: usize| {
-            self.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
+            self.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (memory(it.number), it.bytes))
         };
         let planned = plan.mappings.iter().map(|mapping| {
             let row = mapping.piece as usize;
-            bound(mapping.address, plan.pieces[row].bytes, pieces[row].1)
+            bound(mapping.address, plan.pieces[row].bytes, memory(pieces[row].1))
         });
         let mut entries: Vec<Entry> = planned.collect();
         let mut written = Vec::new();
@@ -114,18 +108,10 @@ impl PlannedHeap {
             let rows = planned.written().into_iter();
             written.extend(rows.map(|(row, freed)| (planned.capture, piece(row), freed)));
         }
-        entries.extend(written.iter().map(|&(graph, (number, bytes), _)| Entry::Shared {
-            memory: memory(number),
-            bytes,
-            graph,
-        }));
+        let shared = |&(graph, (memory, bytes), _): &_| Entry::Shared { memory, bytes, graph };
+        entries.extend(written.iter().map(shared));
         let freed = written.into_iter().filter(|&(.., freed)| freed);
-        entries.extend(
-            freed.map(|(graph, (number, _), _)| Entry::OutputFreed {
-                memory: memory(number),
-                graph,
-            }),
-        );
+        entries.extend(freed.map(|(graph, (memory, _), _)| Entry::OutputFreed { memory, graph }));
         entries
     }
 
@@ -251,10 +237,8 @@ impl PlannedHeap {
             planned.held = 0;
         }
         self.release_unused(driver, true);
-        let mut result = Ok(());
-        for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
-            result = result.and(segment.close(driver));
-        }
+        let segments = self.captures.iter_mut().flat_map(|planned| &mut planned.segments);
+        let result = segments.fold(Ok(()), |result, segment| result.and(segment.close(driver)));
         self.holding.release_orphans(driver);
         result
     }
@@ -367,11 +351,9 @@ impl PlannedHeap {
             }
         }
         let size = |row: usize| there(row).map_or(0, |piece| piece.bytes);
-        let mut order: Vec<usize> = (0..self.captures.len()).collect();
-        order.retain(|&row| self.captures[row].owner == Owner::Graph);
         let (mut rows, mut users) = (Vec::new(), Vec::new());
-        for capture in order {
-            let planned = &self.captures[capture];
+        let captures = self.captures.iter().enumerate();
+        for (capture, planned) in captures.filter(|(_, it)| it.owner == Owner::Graph) {
             let mut places: BTreeMap<usize, Vec<&Bound>> = BTreeMap::new();
             for bound in planned.bound.iter().filter(|bound| goes[bound.piece]) {
                 places.entry(bound.piece).or_default().push(bound);

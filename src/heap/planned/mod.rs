@@ -16,6 +16,7 @@ mod space;
 use std::collections::BTreeMap;
 
 use super::range::{RangeId, RangeState, Ranges};
+use super::reach;
 use super::segment::{Access, HeapSegment};
 use super::suspend::Holding;
 #[cfg(debug_assertions)]
@@ -243,8 +244,7 @@ impl PlannedHeap {
 
     /// Live blocks of a capture here, in bytes.
     pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
-        let planned = self.capture(capture);
-        planned.map_or(0, |planned| planned.held)
+        self.capture(capture).map_or(0, |planned| planned.held)
     }
 
     /// Counts a block that waits out.
@@ -339,10 +339,7 @@ impl PlannedCapture {
     }
 
     fn run(&mut self, stream: StreamIndex) -> &mut (u64, u64) {
-        if self.runs.len() <= stream.index() {
-            self.runs.resize(stream.index() + 1, (0, 0));
-        }
-        &mut self.runs[stream.index()]
+        reach(&mut self.runs, stream.index())
     }
 
     /// What is free among the addresses that this one belongs to: those of its layout, or all others.

@@ -84,22 +84,17 @@ impl PlannedHeap {
         let address = self.next_address(driver, row, size)?;
         self.captures[row].take(size);
         let memory = create(driver, self.exportable, size)?;
-        if let Err(error) = driver.map(address, size, memory) {
-            self.holding.release(driver, memory);
-            return Err(error);
-        }
-        if let Err(error) = driver.set_access(address, size) {
-            // The first error is the one to report. What stays mapped goes with the capture's scratch memory.
-            match driver.unmap(address, size) {
-                Ok(()) => self.holding.release(driver, memory),
-                Err(_) => {
-                    self.holding.came(size, 1);
-                    self.captures[row].scratch.push((size, memory));
-                    self.captures[row].scratch_at.push((address, size));
-                }
+        let mapped = driver.map(address, size, memory);
+        mapped.inspect_err(|_| self.holding.release(driver, memory))?;
+        // The first error is the one to report. What stays mapped goes with the capture's scratch memory.
+        driver.set_access(address, size).inspect_err(|_| match driver.unmap(address, size) {
+            Ok(()) => self.holding.release(driver, memory),
+            Err(_) => {
+                self.holding.came(size, 1);
+                self.captures[row].scratch.push((size, memory));
+                self.captures[row].scratch_at.push((address, size));
             }
-            return Err(error);
-        }
+        })?;
         let piece = self.enter_piece(size, memory, Some(false));
         let bound = Bound { address, bytes: size, piece, access: Access::Open };
         self.captures[row].bound.push(bound);

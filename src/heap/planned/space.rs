@@ -90,20 +90,12 @@ struct Idle {
     knowers: Knowers,
 }
 
-/// Where a block may lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spot {
-    address: u64,
-    /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
-    new: u64,
-}
-
-/// What a spot costs, the worst first.
+/// What a place costs, the worst first. Of places that cost the same the lowest is the best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     /// Pages that are in use for this block only.
     pages: u64,
-    /// Those of them at new addresses.
+    /// Those of them at new addresses, behind all that the stream has had.
     new: u64,
     /// How bad a page in use is that it goes into.
     rank: usize,
@@ -199,7 +191,7 @@ impl Space {
         free.retain(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
         let cost = Cost { pages, new: pages, rank: 0, waste: new - bytes, left: 0 };
-        let mut best = (cost, Spot { address: fresh, new });
+        let mut best = (cost, fresh);
         for stream in peers.streams().filter(|_| bytes < self.unit) {
             let gaps = self.gaps.range((stream, bytes, 0)..(stream + 1, 0, 0)).take(LOOKS);
             let used =
@@ -210,13 +202,13 @@ impl Space {
                 // What the asker may have of a gap in a page in use.
                 let Some(address) = page.fit(gap, bytes, asker.proof) else { continue };
                 let cost = Cost { rank: rank(page, asker, peers), ..Cost::default() };
-                consider(&mut best, cost, Spot { address, new: 0 });
+                best = (cost, address).min(best);
             }
         }
         for open in self.opens(&free, (asker, peers), fresh) {
             self.offer(open, bytes, fresh, &mut best);
         }
-        (best.1.address, best.1.new)
+        (best.1, best.0.new * self.unit)
     }
 
     /// Free pages that lie one behind the other, with the gaps around them; such gaps without pages between them; and
@@ -271,7 +263,7 @@ impl Space {
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
-    fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
+    fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, u64)) {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
         let over = bytes.next_multiple_of(self.unit) - bytes;
@@ -291,7 +283,7 @@ impl Space {
                 let head = address.saturating_sub(from) + waste.unwrap_or(0);
                 let waste = end + beyond - last + head;
                 let cost = Cost { pages, new: 0, rank: 0, waste, left: there - pages };
-                consider(best, cost, Spot { address, new: 0 });
+                *best = (cost, address).min(*best);
                 return;
             }
             let pages = (last - first).div_ceil(self.unit);
@@ -301,8 +293,7 @@ impl Space {
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
             let waste = waste.unwrap_or(first + pages * self.unit - last);
             let waste = if grows { 0 } else { waste };
-            let spot = Spot { address, new: new * self.unit };
-            consider(best, Cost { pages, new, rank: 0, waste, left }, spot);
+            *best = (Cost { pages, new, rank: 0, waste, left }, address).min(*best);
         };
         at(first, None);
         if gap > 0 {
@@ -494,13 +485,6 @@ fn rank(page: &Stretch, asker: &Asker<'_>, peers: Peers) -> usize {
     };
     let kept = !page.given().any(|given| !asker.proof.covers(given) && knows(given));
     usize::from(kept) * BLOCKS + (BLOCKS - page.live().min(BLOCKS))
-}
-
-fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {
-    // The lowest address of equals.
-    if (cost, spot.address) < (best.0, best.1.address) {
-        *best = (cost, spot);
-    }
 }
 
 /// The pages that a block has a part of.
