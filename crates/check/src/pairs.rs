@@ -115,7 +115,7 @@ pub(super) fn refuse_stray(
     users: &Users<'_>,
     pairs: &Pairs,
 ) -> Result<(), Violation> {
-    let pair = pairs.all.first();
+    let pair = pairs.all.first().or(pairs.unused.as_ref());
     let mut blocks = 0..if history.graphs { history.blocks.len() as u32 } else { 0 };
     let Some(block) = pair.map(|it| it.later).or_else(|| blocks.find(|&it| users.any(it))) else {
         return Ok(());

@@ -40,6 +40,8 @@ impl Pair {
 #[derive(Default)]
 pub(super) struct Pairs {
     pub all: Vec<Pair>,
+    /// The first two at an address of which one has no users, unless a node that no look saw is one.
+    pub unused: Option<Pair>,
     /// The memories that pairs have in common.
     memory: Vec<Common>,
 }
@@ -155,6 +157,9 @@ impl Places<'_, '_> {
             Common::Memory { .. } => first.freed != NEVER,
         };
         if is_gone && !with_users {
+            if let Common::Address = common {
+                self.pairs.unused.get_or_insert(Pair { earlier, later, common: 0 });
+            }
             return;
         }
         if is_gone && !first.outside {

@@ -105,7 +105,11 @@ impl Steps {
                     steps.broken.resize(look, 0);
                     steps.broken.push(broken + u32::from(!whole));
                 }
-                launch.map_or(0, |node| first_seen[node as usize])
+                // What another stream showed before the step began is no user of the blocks of this one.
+                launch
+                    .map(|node| first_seen[node as usize])
+                    .filter(|&seen| seen > began)
+                    .unwrap_or(0)
             });
             steps.launched.push(launched);
         }

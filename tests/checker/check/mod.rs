@@ -890,6 +890,8 @@ mod naive {
                 if earlier.freed.is_none_or(live) {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
+                // A node that no look saw may use what has no other users.
+                shared |= at_address;
                 if !any_user(a) || !any_user(b) {
                     continue;
                 }

@@ -108,9 +108,21 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     (
         "where graphs have memory no stray node is beside a block with users",
-        "0; 1; s at; s: a; {s at 0|s at 0|s at 0|s at 0|free a; s at 0; s: b; s at 0}; \
+        "0; 1; s at; s: a; {s at 0|s at 0|s at 0|s at 0|free a; s at 0}; \
          {|graphs|looked|looked; graphs|looked; graphs}",
         "legal 0 | Unseen 1 a | legal 0 | Unseen 1 a | legal 0",
+    ),
+    (
+        "a stray node may be the only user of a block",
+        "0; 1<0; 2<0; s at 0; s: a; {free a; |}s: b; s at 1; free b; {looked|free a; looked}",
+        "Unattributed 2 | LiveOverlap",
+    ),
+    // Stream s comes to node 2, which t has shown before, and so launches nothing while it has b.
+    (
+        "a block without users carries no order from the one before to the one behind",
+        "0; 1<0; 2<0; 3<{2|2 1}; s at 0; u at 0; u: a; u at 1; free a; s: b; t at 2; s at 0; s at 2; free b; \
+         s: c; s at 3; free c",
+        "1 not before 3 | legal 1",
     ),
     (
         "a node behind all others is no part of an older graph",
