@@ -227,6 +227,9 @@ fn highest_seen(history: &History) -> Vec<(u32, u32)> {
     looks.collect()
 }
 
+/// Of more streams the users of each pair are asked by name: clocks would take the square of them in memory.
+const MOST_STREAMS: usize = 4096;
+
 /// The pairs that looks alone do not settle, in order. `pairs` go by their later blocks. Takes time for each pair, and
 /// where streams have to be compared, for each node, edge, and terminal of a look, times the number of streams.
 pub(super) fn doubtful(
@@ -262,7 +265,8 @@ pub(super) fn doubtful(
     };
     let open = pairs.iter().enumerate().filter(|(_, pair)| !goes_on(pair));
     let open: Vec<usize> = open.map(|(index, _)| index).collect();
-    if open.is_empty() {
+    // The last terminals of each stream keep a clock of all streams.
+    if open.is_empty() || history.streams.len() > MOST_STREAMS {
         return open;
     }
     let mut clocks = Clocks::new(graph, history);

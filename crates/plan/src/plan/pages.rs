@@ -52,16 +52,20 @@ impl Runs {
             edges.push(edge_at(end, false, number));
         }
         edges.sort_unstable();
-        let mut here: Vec<usize> = Vec::new();
+        let (mut here, mut ended): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         let nothing = vec![0; lifetimes.chains()];
         let page_of = |edge: u128| (edge >> 64) as u64;
+        let begins_at = |edge: u128| edge >> 32 & 1 == 1;
         let mut edges = edges.into_iter().peekable();
         while let Some(edge) = edges.next() {
-            let (page, begins, number) = (page_of(edge), edge >> 32 & 1 == 1, edge as u32 as usize);
-            if begins {
-                here.push(number);
-            } else {
-                here.retain(|&other| other != number);
+            let (page, number) = (page_of(edge), edge as u32 as usize);
+            let of = if begins_at(edge) { &mut here } else { &mut ended };
+            of.push(number);
+            // Those that end at a page come first, by their numbers, and leave together.
+            let more = edges.peek().is_some_and(|&it| page_of(it) == page && !begins_at(it));
+            if !ended.is_empty() && !more {
+                here.retain(|it| ended.binary_search(it).is_err());
+                ended.clear();
             }
             let next = edges.peek().map_or(page, |&next| page_of(next));
             if next > page && !here.is_empty() {
