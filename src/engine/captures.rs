@@ -425,9 +425,10 @@ impl Captures {
     }
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
-    pub(super) fn keep(&mut self, over: Box<CaptureState>) {
-        if let Some(room) = self.spare.iter_mut().find(|it| it.is_none()) {
-            *room = over.clear();
+    pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
+        let room = self.spare.iter_mut().find(|it| it.is_none());
+        if let Some(room) = room.filter(|_| over.clear()) {
+            *room = Some(over);
         }
     }
 
@@ -559,19 +560,47 @@ impl CaptureState {
         }
     }
 
-    /// Forgets everything, so that the row can be another capture's with what this one has allocated. None where that is
-    /// too much to be kept.
-    fn clear(mut self: Box<Self>) -> Option<Box<Self>> {
-        let Self { mut proof, checker, mut origins, mut told, mut pools, mut left, .. } = *self;
+    /// Forgets everything, so that the row can be another capture's with what this one has allocated. False where that is
+    /// too much to be kept: then it is to be dropped.
+    fn clear(&mut self) -> bool {
+        let Self {
+            id: _,
+            age: _,
+            proof,
+            journal,
+            checker: _,
+            origins,
+            told,
+            told_since,
+            pools,
+            expected,
+            served_from,
+            left,
+            capturing_thread,
+            step,
+            set_backs_seen,
+            undone,
+            following,
+            planning,
+            since: _,
+            concurrent,
+            lost,
+            shown,
+        } = self;
+        *shown = None;
         if left.capacity().max(origins.capacity()) > KEPT_BLOCKS || !proof.clear() {
-            return None;
+            return false;
         }
+        (*journal, *following, *planning, *lost) = (None, None, None, None);
+        (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
+        (*step, *set_backs_seen) = (0, Moment::default());
+        *capturing_thread = CapturingThread::default();
         origins.clear();
         told.clear();
+        told_since.clear();
         pools.clear();
         left.clear();
-        *self = Self { checker, origins, told, pools, left, ..Self::new(proof) };
-        Some(self)
+        true
     }
 
     /// Its record, where it keeps one, and what judges that.
@@ -934,7 +963,9 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         self.hold_ordered(pool);
-        if self.state.pools.get(pool).is_some_and(|row| row.config().plan.is_some()) {
+        let row = self.state.pools.get(pool);
+        let planned = row.is_some_and(|row| row.config().plan.is_some());
+        if planned {
             // What is planned is planned from the record; without one it has its memory at once.
             self.begin_journal(slot);
         }
@@ -942,7 +973,8 @@ impl<D: Driver> Locked<'_, D> {
         self.state.capture(slot).pools.push(pool);
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.add_capture();
-        if row.captures() > 1 {
+        let concurrent = row.captures() > 1;
+        if concurrent {
             self.state.captures.of(pool).for_each(|it| it.concurrent = true);
         }
     }
@@ -950,8 +982,8 @@ impl<D: Driver> Locked<'_, D> {
     /// Takes over a capture from the thread that captured into it so far: the thread that asks for memory in
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
-        let capture_state = self.state.captures.get(slot);
-        if !self.state.captures_here(capture_state) {
+        if !self.state.captures_here(self.state.captures.get(slot)) {
+            let capture_state = self.state.captures.get(slot);
             let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
             for stream in streams {
                 self.assign_stream(stream, true);
@@ -959,7 +991,11 @@ impl<D: Driver> Locked<'_, D> {
             let mark = self.state.capturing_thread(self.state.captures.get(slot));
             self.state.capture(slot).capturing_thread = mark;
         }
-        for block in std::mem::take(&mut self.state.capture(slot).left) {
+        if self.state.capture(slot).left.is_empty() {
+            return;
+        }
+        let left = std::mem::take(&mut self.state.capture(slot).left);
+        for block in left {
             // Live until now, and no one else knows its name.
             let _ = self.free(block);
         }

@@ -241,7 +241,9 @@ impl<D: Driver> Locked<'_, D> {
             marks.extend(awaited.0);
             streams.extend(awaited.1);
         }
-        marks.extend(streams.into_iter().map(|stream| self.state.timelines.open_mark(stream)));
+        for stream in streams {
+            marks.push(self.state.timelines.open_mark(stream));
+        }
         marks
     }
 
