@@ -111,24 +111,19 @@ fn an_import_that_cannot_go_goes_later() {
         let pieces = share();
         let pieces: Vec<_> = pieces.iter().map(|it| (it.bytes, it.export.descriptor())).collect();
         call.into_iter().for_each(|call| driver.fail_nth(call, 0, ErrorKind::NotSupported));
-        let undoing = [Call::Unmap, Call::Release].into_iter().flat_map(|call| [call; 9]);
-        undoing
-            .enumerate()
-            .for_each(|(n, it)| driver.fail_nth(it, n as u64 % 9, ErrorKind::NotSupported));
+        for undoing in [Call::Unmap, Call::Release] {
+            (0..9).for_each(|n| driver.fail_nth(undoing, n, ErrorKind::NotSupported));
+        }
         match other.sharing().import(&pieces) {
             Ok((import, _)) => other.sharing().close_import(import).unwrap_err(),
             Err(error) => error,
         };
         driver.forget_failures();
-        match emptied {
-            true => drop(other.empty_cache().unwrap()),
-            false => drop(
-                other
-                    .sharing()
-                    .import(&pieces)
-                    .map(|it| other.sharing().close_import(it.0).unwrap())
-                    .unwrap(),
-            ),
+        if emptied {
+            other.empty_cache().unwrap();
+        } else {
+            let (import, _) = other.sharing().import(&pieces).unwrap();
+            other.sharing().close_import(import).unwrap();
         }
         engine.free(block.id).unwrap();
         engine.destroy_pool(pool).unwrap();

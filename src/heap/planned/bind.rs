@@ -237,8 +237,10 @@ impl PlannedHeap {
             planned.held = 0;
         }
         self.release_unused(driver, true);
-        let segments = self.captures.iter_mut().flat_map(|planned| &mut planned.segments);
-        let result = segments.fold(Ok(()), |result, segment| result.and(segment.close(driver)));
+        let mut result = Ok(());
+        for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
+            result = result.and(segment.close(driver));
+        }
         self.holding.release_orphans(driver);
         result
     }
