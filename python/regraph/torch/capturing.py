@@ -210,10 +210,10 @@ class _Calls:
             device = current_device()
             stream = current_stream(device)
             alone = not registering.may_happen() or self.is_alone()
-            _native.capture_beginning(device, stream)
             if not alone:
                 lock.acquire()
             try:
+                _native.capture_beginning(device, stream)
                 try:
                     begin(graph, *args, **kwargs)
                 except BaseException:
@@ -256,14 +256,15 @@ class _Calls:
             if current_device() != device or current_stream(device) != stream:
                 end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
                 return
-            del under_way[begun.key]
             shown = self.shown
             if shown is not None and shown.thread == threading.get_ident():
+                del under_way[begun.key]
                 self.show(shown, graph, device, stream, end)
                 return
             if not alone:
-                # First: what was registered stays so where the capture fails.
+                # First: what was registered stays so where the capture fails, and no region sleeps in between.
                 self.registered.add(graph)
+            del under_way[begun.key]
             try:
                 _native.capture_ending(device, stream)
             except BaseException:
@@ -316,11 +317,12 @@ class _Calls:
 
         PyTorch's part of the object went before: nothing of the route reads it since the capture was announced.
         """
-        self.under_way.pop(begun.key, None)
         device, stream, capture, alone = begun.told
+        if capture is not None and not alone:
+            # First: no region sleeps in between.
+            self.registered.add(None)
+        self.under_way.pop(begun.key, None)
         if capture is not None:
-            if not alone:
-                self.registered.add(None)
             _native.capture_dropped(device, stream, capture)
 
     def forget_all(self) -> None:
