@@ -240,8 +240,7 @@ impl<D: Driver> Sharing<'_, D> {
     /// The number of a loan of this engine, to another process or of one. None where another engine has it, or the process
     /// that this one was forked from, of which a thread may have held any lock.
     fn own(&self, loan: LoanId) -> Option<u64> {
-        let own = self.0.processes.loans().is_own();
-        loan.number_in(self.0.number).filter(|_| own)
+        loan.number_in(self.0.number).filter(|_| self.0.processes.loans().is_own())
     }
 
     fn unknown(call: &'static str, loan: LoanId) -> Error {
