@@ -43,6 +43,10 @@ const INJECTED: &str = "as asked for";
 const GIVING_BACK: [Call; 5] =
     [Call::Release, Call::Unmap, Call::Unreserve, Call::Free, Call::CloseAllocation];
 
+/// Calls after whose failure memory may be gone for good: allocations are not tried again, nor handles of a pool that has
+/// gone, and what is freed where it is not known whether a stream captures is a graph's.
+const LOSING: [Call; 4] = [Call::Free, Call::CloseAllocation, Call::Release, Call::CaptureStatus];
+
 /// Calls after whose failure a pool may be short of memory for good, as this host resumes none.
 const MAPPING: [Call; 2] = [Call::Map, Call::SetAccess];
 
@@ -97,8 +101,8 @@ struct Host {
     lingers: bool,
     /// Whether a call was made to fail that gives memory back.
     lossy: bool,
-    /// Whether it may have failed to learn whether a stream captures: what is freed there then is a graph's for good.
-    unasked: bool,
+    /// Whether one of [`LOSING`] was.
+    keeps: bool,
     /// Whether the plug-in is not told of some captures, whose end it does not know of. It waits for the device where
     /// memory is short, which would ruin them: here it never is.
     strays: bool,
@@ -171,7 +175,7 @@ impl World {
             opened: Vec::new(),
             lingers: false,
             lossy: false,
-            unasked: false,
+            keeps: false,
             strays: (shape / 10).is_multiple_of(2) && roomy,
         };
         let given = Arc::new(Given::new(Arc::clone(&driver)));
@@ -341,9 +345,11 @@ impl World {
         }
         self.tell(format_args!("call {n} of {call:?} will fail: {kind:?}"));
         self.faulted = true;
-        self.host.unasked |= call == Call::CaptureStatus;
+        self.host.keeps |= LOSING.contains(&call);
         self.host.lossy |= GIVING_BACK.contains(&call);
-        self.driver.fail_nth(call, n, kind);
+        // Once, or as long as this lasts.
+        let often = if u.ratio(1, 2)? { 1 } else { 60 };
+        (n..n + often).for_each(|n| self.driver.fail_nth(call, n, kind.clone()));
         Ok(())
     }
 
@@ -415,7 +421,7 @@ impl World {
         self.judge_device();
         self.judge_figures();
         self.host.plugin.empty_cache().expect("nothing fails any more");
-        if !self.host.lossy && !self.host.unasked && !self.host.strays {
+        if !self.host.keeps && !self.host.strays {
             assert_eq!(self.driver.used_bytes(), 0, "device memory was lost");
             self.given.judge_balance();
         }
