@@ -594,7 +594,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut surplus: Vec<(u64, u32, u64, RangeId)> = Vec::new();
         for heap in self.state.pools.heaps_of(pool) {
             let of = self.state.pools.pool_of(heap);
-            // Whoever may have what is free here: no pool has that.
+            // Also of pools that give nothing back: what the driver would not take is in no pool's blocks.
             self.state.pools.heap_mut(heap).release_stuck(self.driver);
             let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
             // While a pool settles, work from before a restoration may use what is free in it.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig, Shared, Spare};
+use regraph::driver::{CaptureId, CaptureMode, ErrorKind, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId, Shared, Spare};
 use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::settings::Settings;
@@ -67,7 +67,7 @@ fn memory_of_a_segment_that_failed_at_its_first_growth_is_given_back_later() {
     }
 }
 
-/// Its memory was forgotten, and where its owner had gone nobody was told.
+/// The engine forgot the pool's memory, and where the pool's owner had gone no host was told.
 #[test]
 fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
     for (call, owned) in [(Call::Unmap, false), (Call::Release, false), (Call::Release, true)] {
@@ -92,7 +92,7 @@ fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
     }
 }
 
-/// What was imported stayed mapped here for good, and so the other process's memory stayed in use.
+/// The engine kept the import mapped for good, and so the other process's memory stayed in use.
 #[test]
 fn an_import_that_cannot_go_goes_later() {
     let failures = [None, Some(Call::SetAccess), Some(Call::Map)];
@@ -131,15 +131,22 @@ fn an_import_that_cannot_go_goes_later() {
     }
 }
 
-/// It stayed, and nobody was told.
-#[test]
-fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
+/// A capture into a pool of plans, with its stream.
+fn planned_capture() -> (Arc<SimDriver>, Engine<Arc<SimDriver>>, PoolId, (StreamHandle, CaptureId))
+{
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     let engine = Engine::new(driver.clone(), Config::default());
     let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
     let s = driver.create_stream().unwrap();
     driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let capture = engine.begin_capture(pool, s).unwrap();
+    (driver, engine, pool, (s, capture))
+}
+
+/// Suspending the pool left the capture's scratch memory mapped, and said nothing.
+#[test]
+fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
+    let (driver, engine, pool, (s, capture)) = planned_capture();
     let block = engine.allocate(pool, 4 * MIB, s).unwrap();
     engine.free(block.id).unwrap();
     (0..9).for_each(|n| driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
@@ -157,12 +164,7 @@ fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
 #[test]
 fn a_mapping_of_a_planned_block_that_cannot_be_undone_is_undone_later() {
     for fixed in [false, true] {
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let engine = Engine::new(driver.clone(), Config::default());
-        let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
-        let s = driver.create_stream().unwrap();
-        driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-        let capture = engine.begin_capture(pool, s).unwrap();
+        let (driver, engine, pool, (s, capture)) = planned_capture();
         let allocate = || match fixed {
             true => engine.allocate_fixed(pool, 4 * MIB, s),
             false => engine.allocate(pool, 4 * MIB, s),

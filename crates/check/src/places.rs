@@ -40,7 +40,7 @@ impl Pair {
 #[derive(Default)]
 pub(super) struct Pairs {
     pub all: Vec<Pair>,
-    /// The first two at an address of which one has no users, unless a node that no look saw is one.
+    /// The first two blocks at an address of which one has no users that looks saw: a node that no look saw may use it.
     pub unused: Option<Pair>,
     /// The memories that pairs have in common.
     memory: Vec<Common>,

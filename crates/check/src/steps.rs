@@ -105,7 +105,7 @@ impl Steps {
                     steps.broken.resize(look, 0);
                     steps.broken.push(broken + u32::from(!whole));
                 }
-                // What another stream showed before the step began is no user of the blocks of this one.
+                // A node that a look at another stream showed before the step began was not launched in it.
                 launch
                     .map(|node| first_seen[node as usize])
                     .filter(|&seen| seen > began)

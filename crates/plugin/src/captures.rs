@@ -118,12 +118,15 @@ impl<D: Transfer> Plugin<D> {
     /// Those of [`engine::HostCalls::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
-        // No thread records an event on the stream from now on, for blocks of another device either.
-        self.engines().try_for_each(|engine| engine.host().may_capture(stream))?;
         let host = device.engine.host();
         // The capture's pool is not known yet; where none but that of eager work holds a block, there is no input.
-        if host.has_blocks_beside(device.eager_pool()).unwrap_or(true) {
-            host.expect_capture(stream)?;
+        match host.has_blocks_beside(device.eager_pool()).unwrap_or(true) {
+            true => host.expect_capture(stream)?,
+            false => host.may_capture(stream)?,
+        }
+        // No thread records an event on the stream from now on, for blocks of another device either.
+        for other in self.devices().filter(|it| !std::ptr::eq(*it, device)) {
+            other.engine.host().may_capture(stream)?;
         }
         set_beginning(true);
         Ok(())
@@ -217,7 +220,11 @@ impl<D: Transfer> Plugin<D> {
                 record(capture, &journal);
             }
         }
-        let into = device.engine.host().pools_of(capture).unwrap_or_default();
+        // The engine tells of a capture's pools while that is under way.
+        let into = match announced {
+            true => Vec::new(),
+            false => device.engine.host().pools_of(capture).unwrap_or_default(),
+        };
         match device.engine.close_capture(capture, graph) {
             // Nothing allocated in it, or it was ended before.
             Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
@@ -308,8 +315,10 @@ impl<D: Transfer> Plugin<D> {
             verdict => verdict?,
         };
         let mut pools = device.pools();
-        // Its pool is there as long as the graph has a claim on it.
-        pools.private.get_mut(&key).into_iter().for_each(|it| it.graphs.push(report.graph));
+        // The graph has a claim on its pool, so the pool is there.
+        if let Some(private) = pools.private.get_mut(&key) {
+            private.graphs.push(report.graph);
+        }
         drop(pools);
         device.reports.push(key, report);
         Ok(())
