@@ -477,10 +477,7 @@ impl<D: Driver> Locked<'_, D> {
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
             || self.caches.used().any(|cache| cache.names(stream));
-        match asks {
-            true => Err(in_use(stream)),
-            false => Ok(()),
-        }
+        (!asks).then_some(()).ok_or_else(|| in_use(stream))
     }
 
     fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
@@ -491,9 +488,7 @@ impl<D: Driver> Locked<'_, D> {
             true if Timelines::is_gone(self.driver, stream) => {
                 Some(self.state.timelines.mark_elsewhere(stream))
             }
-            true => {
-                Some(self.state.timelines.mark(self.driver, stream).ok_or_else(|| in_use(stream))?)
-            }
+            true => Some(self.state.timelines.mark(self.driver, stream).ok_or(in_use(stream))?),
             false => None,
         };
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };

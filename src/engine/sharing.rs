@@ -18,6 +18,8 @@ use crate::heap::{HeapSegment, Lent, Shared, SharedPiece};
 use crate::processes::{Borrowed, TakenEnd};
 pub use crate::processes::{Handle, HandleError, LoanState, SentPieces};
 
+const LEND: &str = "lend_to_process";
+
 /// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImportId {
@@ -211,27 +213,22 @@ impl<D: Driver> Sharing<'_, D> {
     /// Those of [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
     /// allocated and not mapped. The block is the host's then. [`Unknown::Block`] where the block is no such, or on loan.
     pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
-        const CALL: &str = "lend_to_process";
-        self.0.change(|locked| lent_bytes(locked, block, CALL))?;
+        self.0.change(|locked| lent_bytes(locked, block))?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
             let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();
-            return Err(Error::Sharing { call: CALL, why: SharingRefusal::NotOffered { why } });
+            return Err(Error::Sharing { call: LEND, why: SharingRefusal::NotOffered { why } });
         };
         let memory = self.offer(&pieces)?;
-        let (id, number, bytes) = self.keep_for_loan(block, CALL)?;
+        let (id, number, bytes) = self.keep_for_loan(block)?;
         let handle = memory.write_loan([number, offset, bytes]);
         Ok(Loan { id, handle, bytes })
     }
 
     /// Has a lent block be a loan's, and names the loan; with the block's size. A restoration may have ended the block
     /// since the call began.
-    fn keep_for_loan(
-        &self,
-        block: BlockId,
-        call: &'static str,
-    ) -> Result<(LoanId, u64, u64), Error> {
+    fn keep_for_loan(&self, block: BlockId) -> Result<(LoanId, u64, u64), Error> {
         self.0.change(|locked| {
-            let bytes = lent_bytes(locked, block, call)?;
+            let bytes = lent_bytes(locked, block)?;
             let number = self.0.processes.loans().make(block.bits());
             Ok((LoanId::new(self.0.number, number), number, bytes))
         })
@@ -343,15 +340,11 @@ impl<D: Driver> Sharing<'_, D> {
 }
 
 /// The size of a block that is borrowed from graphs, and on no loan, of which no graph reads what it holds.
-fn lent_bytes(
-    locked: &Locked<'_, impl Driver>,
-    block: BlockId,
-    call: &'static str,
-) -> Result<u64, Error> {
-    let (live, bytes) = locked.live_block(block, call)?;
+fn lent_bytes(locked: &Locked<'_, impl Driver>, block: BlockId) -> Result<u64, Error> {
+    let (live, bytes) = locked.live_block(block, LEND)?;
     let on_loan = locked.loans.blocks().contains(&block.bits());
     let lent = live.tenure == Tenure::Lent(Lent::Temporary) && !on_loan;
-    lent.then_some(bytes).ok_or_else(|| block.unknown(call))
+    lent.then_some(bytes).ok_or_else(|| block.unknown(LEND))
 }
 
 /// A borrower that tests play, so that loans can be made without another process.
@@ -359,7 +352,7 @@ fn lent_bytes(
 impl<D: Driver> Sharing<'_, D> {
     /// Has a block that was borrowed be a loan's.
     pub fn play_loan(&self, block: BlockId) -> Result<LoanId, Error> {
-        Ok(self.keep_for_loan(block, "play_loan")?.0)
+        Ok(self.keep_for_loan(block)?.0)
     }
 
     /// A process asks for a loan: whether it has it.

@@ -99,25 +99,18 @@ fn an_import_that_cannot_go_goes_later() {
     for (call, emptied) in failures.into_iter().flat_map(|call| [(call, false), (call, true)]) {
         let driver = Arc::new(SimDriver::new(SimConfig::default()));
         let config = Config::default().settings(Settings::default().exportable(true));
-        let engines = [config.clone(), config].map(|it| Engine::new(driver.clone(), it));
-        let [engine, other] = &engines;
+        let [engine, other] = [(); 2].map(|()| Engine::new(driver.clone(), config.clone()));
         let pool = engine.create_pool(PoolConfig::default());
-        let s = driver.create_stream().unwrap();
-        let block = engine.allocate(pool, 20 * MIB, s).unwrap();
-        let share = || match engine.sharing().share(block.id).unwrap() {
-            Shared::Pieces { pieces, .. } => pieces,
-            shared => panic!("{shared:?}"),
-        };
-        let pieces = share();
+        let block = engine.allocate(pool, 20 * MIB, driver.create_stream().unwrap()).unwrap();
+        let shared = engine.sharing().share(block.id).unwrap();
+        let Shared::Pieces { pieces, .. } = shared else { panic!("{shared:?}") };
         let pieces: Vec<_> = pieces.iter().map(|it| (it.bytes, it.export.descriptor())).collect();
         call.into_iter().for_each(|call| driver.fail_nth(call, 0, ErrorKind::NotSupported));
         for undoing in [Call::Unmap, Call::Release] {
             (0..9).for_each(|n| driver.fail_nth(undoing, n, ErrorKind::NotSupported));
         }
-        match other.sharing().import(&pieces) {
-            Ok((import, _)) => other.sharing().close_import(import).unwrap_err(),
-            Err(error) => error,
-        };
+        let imported = other.sharing().import(&pieces);
+        imported.and_then(|(import, _)| other.sharing().close_import(import)).unwrap_err();
         driver.forget_failures();
         if emptied {
             other.empty_cache().unwrap();

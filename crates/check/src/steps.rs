@@ -106,10 +106,8 @@ impl Steps {
                     steps.broken.push(broken + u32::from(!whole));
                 }
                 // A node that a look at another stream showed before the step began was not launched in it.
-                launch
-                    .map(|node| first_seen[node as usize])
-                    .filter(|&seen| seen > began)
-                    .unwrap_or(0)
+                let seen = launch.map_or(0, |node| first_seen[node as usize]);
+                seen * u32::from(seen > began)
             });
             steps.launched.push(launched);
         }

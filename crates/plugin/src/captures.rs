@@ -221,10 +221,7 @@ impl<D: Transfer> Plugin<D> {
             }
         }
         // The engine tells of a capture's pools while that is under way.
-        let into = match announced {
-            true => Vec::new(),
-            false => device.engine.host().pools_of(capture).unwrap_or_default(),
-        };
+        let into = (!announced).then(|| device.engine.host().pools_of(capture));
         match device.engine.close_capture(capture, graph) {
             // Nothing allocated in it, or it was ended before.
             Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
@@ -236,7 +233,8 @@ impl<D: Transfer> Plugin<D> {
         // A host that did not announce it may not tell of its end either.
         let report = device.engine.verdict(capture)?;
         let mut pools = device.pools();
-        let key = into.first().map_or(UNNAMED, |pool| pools.key_of(u64::from(pool.number())));
+        let first = into.and_then(|pools| pools.ok()?.first().copied());
+        let key = first.map_or(UNNAMED, |pool| pools.key_of(u64::from(pool.number())));
         if let Some(stray) = pools.strays.get_mut(&capture) {
             stray.open = false;
         } else if let Some(private) = pools.private.get_mut(&key) {
