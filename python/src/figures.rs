@@ -170,15 +170,16 @@ impl Origins {
     }
 }
 
-/// Calls back with device, requested size, device total and device free when a request has failed.
+/// Calls back with device, requested size, what may be held and what the device has free when a request has failed.
 #[pyfunction]
 fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
     allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
         let known = |bytes: Option<u64>| bytes.unwrap_or(0);
+        let allowed = report.engine_limit.or(report.device_total);
         // While the interpreter ends no observer can be called.
         let _ = Python::try_attach(|py| {
             let told =
-                (device, report.requested, known(report.device_total), known(report.device_free));
+                (device, report.requested, known(allowed), known(report.device_free));
             if let Err(error) = observer.call1(py, told) {
                 error.write_unraisable(py, None);
             }

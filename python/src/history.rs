@@ -77,7 +77,10 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
                 as unsafe extern "C-unwind" fn(u64, u64, bool, *mut c_void, *const Visitor)
                 as usize,
         ),
-        ("oom_observe", oom_observe as unsafe extern "C-unwind" fn(OomObserver) as usize),
+        (
+            "oom_observe",
+            oom_observe as unsafe extern "C-unwind" fn(OomObserver, LastResort) as usize,
+        ),
         ("watch", watch as unsafe extern "C-unwind" fn(Watcher) as usize),
     ])
 }
@@ -396,10 +399,14 @@ struct OomRow {
 /// Told of a request that failed. Must not throw.
 type OomObserver = extern "C" fn(*const OomRow);
 
+/// Has libraries give up what they keep until memory is short; false where that freed nothing. Must not throw.
+type LastResort = extern "C" fn() -> bool;
+
 /// # Safety
-/// `observer` stays for as long as the process lives.
-unsafe extern "C-unwind" fn oom_observe(observer: OomObserver) {
+/// `observer` and `last_resort` stay for as long as the process lives.
+unsafe extern "C-unwind" fn oom_observe(observer: OomObserver, last_resort: LastResort) {
     or_throw(guarded(|| {
+        allocator()?.set_last_resort(Box::new(move || last_resort()));
         allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
             let device_total = report.device_total.unwrap_or(0);
             observer(&OomRow {

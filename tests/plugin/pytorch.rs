@@ -920,6 +920,25 @@ fn an_observer_does_not_hear_of_what_succeeds() {
     assert_eq!((heard.load(Ordering::Relaxed), counts.num_ooms), (0, 0));
 }
 
+/// What the host keeps until memory is short is given back before a request fails, in a call of the plug-in's own.
+#[test]
+fn an_observer_does_not_hear_of_what_the_host_gives_back() {
+    let settings = Settings::parse("memory_limit_mb:4").unwrap();
+    let h = Arc::new(host_with(Config::default().settings(settings)));
+    let s = h.stream();
+    let kept = Mutex::new(Some(h.allocate(s)));
+    let host = Arc::downgrade(&h);
+    h.plugin.set_last_resort(Box::new(move || {
+        let block = kept.lock().unwrap().take();
+        let freed = host.upgrade().zip(block).map(|(h, block)| h.free(block));
+        freed.is_some()
+    }));
+    h.free(h.allocate(s));
+    assert!(h.plugin.allocate(8 * MIB, 0, s).is_err());
+    let counts = h.plugin.engine(0).unwrap().statistics().unwrap().counts;
+    assert_eq!(counts.num_ooms, 1);
+}
+
 #[test]
 fn captures_that_no_route_takes_share_no_memory() {
     let (h, [s, t]) = host().with_streams();

@@ -19,7 +19,7 @@ use super::reports::Reports;
 use super::routes::{EndedGraph, Removed, Route, Routes};
 use super::sources::{asking, Returned};
 use super::watch::{Watch, Watched};
-use super::{Error, Plugin};
+use super::{Error, LastResort, Plugin};
 
 /// Where a request is served from.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ pub(super) struct Device<D: Transfer> {
     pub(super) uncached: OnceLock<PoolId>,
     /// Whether they are. One for all devices.
     caches: Arc<AtomicBool>,
+    /// The host's. One for all devices.
+    last_resort: Arc<OnceLock<LastResort>>,
     pub(super) blocks: Addresses,
     pub(super) routes: Routes,
     pub(super) reports: Reports,
@@ -103,6 +105,7 @@ impl<D: Transfer> Device<D> {
             graph_region: plugin.graph_region.clone(),
             uncached: OnceLock::new(),
             caches: plugin.caches.clone(),
+            last_resort: plugin.last_resort.clone(),
             blocks: Addresses::new(least_oversize),
             routes: Routes::new(),
             reports: Reports::new(),
@@ -194,7 +197,7 @@ impl<D: Transfer> Device<D> {
         Ok(self
             .engine
             .host()
-            .allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
+            .allocate_by_capture(self.eager_pool(), bytes, stream, || self.last_resort())?)
     }
 
     /// Takes one route away, if it still stands, and says to which pool it led.
@@ -267,7 +270,7 @@ impl<D: Transfer> Device<D> {
         match lent {
             Some(block) => Ok(block),
             None => {
-                Ok(self.engine.host().allocate_or_release(pool, bytes, stream, || self.let_go())?)
+                Ok(self.engine.host().allocate_or_release(pool, bytes, stream, || self.last_resort())?)
             }
         }
     }
@@ -515,6 +518,12 @@ impl<D: Transfer> Device<D> {
         // Eager work of other threads: autograd's, for one.
         let awaits = self.engine.host().awaits_other_threads().unwrap_or(false);
         awaits && self.wait_while_none_captures() || released
+    }
+
+    /// What is done where memory is short, before a request is made again; false where that freed nothing.
+    pub(super) fn last_resort(&self) -> bool {
+        let of_host = self.last_resort.get().is_some_and(|last_resort| last_resort());
+        self.let_go() || of_host
     }
 
     /// Whether something captures on the device, or may.

@@ -69,6 +69,9 @@ use watch::Watch;
 /// Told of each request that fails for want of memory, with the device's number.
 pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
 
+/// Gives memory back that the host keeps until memory is short; false where that freed nothing.
+pub type LastResort = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Makes the driver of a device.
 type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 
@@ -89,6 +92,7 @@ pub struct Plugin<D: Transfer> {
     journals: AtomicBool,
     /// Whether blocks of eager work are cached.
     caches: Arc<AtomicBool>,
+    last_resort: Arc<OnceLock<LastResort>>,
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
     named: regions::Named,
@@ -130,6 +134,7 @@ impl<D: Transfer> Plugin<D> {
             observers: Arc::new(Mutex::new(Rank::Observers, Vec::new())),
             journals: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
+            last_resort: Arc::new(OnceLock::new()),
             history: Mutex::new(Rank::HistoryOptions, None),
             named: Mutex::new(Rank::Named, BTreeMap::new()),
             retains: AtomicBool::new(false),
@@ -238,6 +243,12 @@ impl<D: Transfer> Plugin<D> {
     /// Adds one that is told of requests that fail for want of memory. It must not ask for any.
     pub fn observe_out_of_memory(&self, observer: Observer) {
         self.observers.lock().push(observer);
+    }
+
+    /// Sets what a request calls that would fail for want of memory, with no lock held, before it is made again; the
+    /// first one set stays.
+    pub fn set_last_resort(&self, last_resort: LastResort) {
+        let _ = self.last_resort.set(last_resort);
     }
 
     /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at

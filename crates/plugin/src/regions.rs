@@ -497,7 +497,7 @@ impl<D: Transfer> Device<D> {
     fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         let _returned = self.returned.at_end();
         match self.regions.wake(tags) {
-            Err(engine::Error::OutOfMemory(_)) if self.let_go() => {}
+            Err(engine::Error::OutOfMemory(_)) if self.last_resort() => {}
             woken => return Ok(woken?),
         }
         Ok(self.regions.wake(tags)?)

@@ -101,9 +101,10 @@ def out_of_memory(folder):
         expect(torch.OutOfMemoryError, ask, "GiB")
     assert torch.cuda.memory_stats()["num_ooms"] == 2
     assert len(seen) == 2, seen
-    for device, size, _, _ in seen:
+    for device, size, allowed, _ in seen:
         # PyTorch tells the size as it would be placed.
         assert device == 0 and total // 2 <= size < total // 2 + 4 * MIB, seen
+        assert allowed < total // 9, seen
     assert torch.ones(MIB, device="cuda").sum().item() == MIB
     torch.cuda.set_per_process_memory_fraction(1.0)
     assert ask().numel() == total // 2

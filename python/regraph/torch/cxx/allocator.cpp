@@ -33,30 +33,13 @@ void trace_free(void* address) {
   }
 }
 
-// Has libraries give up what they keep until memory is short, as PyTorch's own allocator has: tensors that were sent to
-// processes which have dropped them since, for one. False where that freed nothing.
-bool collect_from_libraries() {
-  bool freed = false;
-  auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
-  for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
-  return freed;
-}
-
-void* allocate_or_collect(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
-  try {
-    return hooks.allocate(bytes, device, stream);
-  } catch (const c10::OutOfMemoryError&) {
-    if (!collect_from_libraries()) throw;
-  }
-  return hooks.allocate(bytes, device, stream);
-}
-
 void* allocate_on(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return nullptr;
   const Origin origin(Origin::Of::Allocation);
+  drop_of_observer();
   void* address = nullptr;
   try {
-    address = allocate_or_collect(device, bytes, stream);
+    address = hooks.allocate(bytes, device, stream);
   } catch (...) {
     throw_of_observer();
     throw;
@@ -84,11 +67,8 @@ bool give_back(void* address) {
   const Freed freed(address);
   const bool known = hooks.free(address);
   freed.tell();
-  if (C10_UNLIKELY(observer_failed())) {
-    // Tensors are freed where nothing may be thrown.
-    drop_of_observer();
-    TORCH_WARN("An observer of PyTorch's memory has failed in a free");
-  }
+  // Tensors are freed where nothing may be thrown.
+  drop_of_observer();
   return known;
 }
 
@@ -113,6 +93,7 @@ c10::DataPtr Allocator::allocateWithAddress(std::size_t bytes, void* address) {
   const DeviceIndex device = current_device();
   TORCH_CHECK(bytes != 0, "allocateWithAddress needs a size");
   const Origin origin(Origin::Of::Allocation);
+  drop_of_observer();
   const bool there =
       hooks.allocate_at(bytes, device, c10::cuda::getCurrentCUDAStream(device), address);
   TORCH_CHECK(there, "allocateWithAddress: the ", bytes, " bytes at ", address,

@@ -19,6 +19,7 @@
 namespace regraph {
 
 std::atomic<bool> recording{false};
+std::atomic<bool> observers_throw{false};
 
 namespace {
 
@@ -80,6 +81,7 @@ void shielded(Tell tell) noexcept {
     tell();
   } catch (...) {
     if (failure == nullptr) failure = std::current_exception();
+    observers_throw.store(true, std::memory_order_relaxed);
   }
 }
 
@@ -116,13 +118,14 @@ void Origin::enter(Of of) {
 
 void Origin::leave() { hooks.context_set(nullptr, nullptr); }
 
-bool observer_failed() { return failure != nullptr; }
+bool is_kept() { return failure != nullptr; }
 
-void drop_of_observer() { failure = nullptr; }
-
-void throw_of_observer() {
-  if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
+void drop_kept() {
+  failure = nullptr;
+  TORCH_WARN("An observer of PyTorch's memory has failed in a free, or outside requests for memory");
 }
+
+void throw_kept() { std::rethrow_exception(std::exchange(failure, nullptr)); }
 
 // Figures.
 
@@ -524,6 +527,17 @@ void see_out_of_memory(const OomRow* row) {
 #endif
 }
 
+// Has libraries give up what they keep until memory is short, as PyTorch's own allocator has: tensors that were sent to
+// processes which have dropped them since, for one. False where that freed nothing.
+bool collect_from_libraries() {
+  bool freed = false;
+  shielded([&] {
+    auto* callbacks = c10::FreeCudaMemoryCallbacksRegistry();
+    for (const auto& name : callbacks->Keys()) freed |= callbacks->Create(name)->Execute();
+  });
+  return freed;
+}
+
 void see_memory(const EntryRow* row) {
   shielded([&] {
     native::TraceEntry entry = entry_of(*row);
@@ -534,7 +548,7 @@ void see_memory(const EntryRow* row) {
 
 }  // namespace
 
-void watch_out_of_memory() { hooks.oom_observe(&see_out_of_memory); }
+void watch_out_of_memory() { hooks.oom_observe(&see_out_of_memory, &collect_from_libraries); }
 
 void Allocator::attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) {
   std::lock_guard<std::mutex> lock(observers_guard);

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include <c10/macros/Macros.h>
+
 namespace regraph {
 
 // Whether a history is kept.
@@ -47,13 +49,28 @@ class Freed {
 // Tells a profiler of a new block.
 void tell_allocation(void* address);
 
-// Has requests told that fail for want of memory, to PyTorch's profiler and observers.
+// Has requests told that fail for want of memory, to PyTorch's profiler and observers, and libraries asked before for
+// what they keep until memory is short.
 void watch_out_of_memory();
 
 // Observers run in the middle of regraph's calls, which no exception may pass: what one has thrown in
-// this thread is kept, until it is thrown here or dropped.
-bool observer_failed();
-void throw_of_observer();
-void drop_of_observer();
+// this thread is kept until it is thrown, by the request that it was told of, or dropped with a warning.
+// Nothing looks for it before one has thrown in any thread.
+extern std::atomic<bool> observers_throw;
+bool is_kept();
+void throw_kept();
+void drop_kept();
+
+inline bool observer_failed() {
+  return C10_UNLIKELY(observers_throw.load(std::memory_order_relaxed)) && is_kept();
+}
+
+inline void throw_of_observer() {
+  if (observer_failed()) throw_kept();
+}
+
+inline void drop_of_observer() {
+  if (observer_failed()) drop_kept();
+}
 
 }  // namespace regraph

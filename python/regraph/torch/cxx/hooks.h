@@ -204,7 +204,7 @@ struct PoolSource {
   HOOK(void, snapshot_visit, (std::uint64_t first, std::uint64_t second, bool traces,         \
                               void* data, const Visitor* visitor))                            \
   /* Has requests that fail told; the observer must not throw. */                             \
-  HOOK(void, oom_observe, (void (*observer)(const OomRow*)))                                  \
+  HOOK(void, oom_observe, (void (*observer)(const OomRow*), bool (*last_resort)()))           \
   /* Has memory told as it comes and goes, with locks of regraph's held; the watcher must     \
      not throw, nor call regraph. */                                                          \
   HOOK(void, watch, (void (*watcher)(const EntryRow*)))
