@@ -454,14 +454,18 @@ impl Driver for CudaDriver {
 
     fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()> {
         nodes.clear();
-        let mut count = 0;
-        // SAFETY: no array is given, so only the count is written.
-        unsafe { self.symbols.graph_nodes(graph.as_raw(), null_mut(), &mut count) }?;
-        if count == 0 {
+        let mut few: [Pointer; FIRST_CAPACITY] = [null_mut(); FIRST_CAPACITY];
+        let mut count = few.len();
+        // SAFETY: `count` says how many entries the array has room for, here and below.
+        unsafe { self.symbols.graph_nodes(graph.as_raw(), few.as_mut_ptr(), &mut count) }?;
+        if count < few.len() {
+            nodes.extend(few[..count].iter().copied().map(NodeHandle::from_raw));
             return Ok(());
         }
+        // SAFETY: no array is given, so only the count is written.
+        unsafe { self.symbols.graph_nodes(graph.as_raw(), null_mut(), &mut count) }?;
         let mut buffer: Vec<Pointer> = vec![null_mut(); count];
-        // SAFETY: `count` says how many entries the array has room for.
+        // SAFETY: as above.
         unsafe { self.symbols.graph_nodes(graph.as_raw(), buffer.as_mut_ptr(), &mut count) }?;
         buffer.truncate(count);
         nodes.extend(buffer.into_iter().map(NodeHandle::from_raw));
