@@ -1623,8 +1623,8 @@ regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct r
 /**
  * Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
  * released and their work has completed; its blocks and graphs can be used as before. The id is not for use from now
- * on: most calls reject it, and a block that regraph_allocate() still gives for it, or a capture that
- * regraph_begin_capture() begins, keeps the pool. Waits for launches of graphs that were released while they ran.
+ * on: most calls reject it, and a block that regraph_allocate() still gives for it keeps the pool, as a capture does
+ * that is under way. Waits for launches of graphs that were released while they ran.
  *
  * Threads: any.
  *
@@ -1691,8 +1691,9 @@ regraph_error regraph_pool_get_executables(const struct regraph_engine *engine,
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph; REGRAPH_ERROR_POOL_BUSY;
- * REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a
- * part of the memory may have been given back, and another call continues with the rest.
+ * REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps; REGRAPH_ERROR_CANNOT_SUSPEND;
+ * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been
+ * given back, and another call continues with the rest.
  */
 regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -1717,8 +1718,8 @@ regraph_error regraph_pool_suspend_discarding(const struct regraph_engine *engin
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
- * The pool stays suspended, or short of a part (see regraph_pool_is_short()).
+ * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER, and
+ * REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see regraph_pool_is_short()).
  */
 regraph_error regraph_pool_resume(const struct regraph_engine *engine,
                                   struct regraph_pool pool,
@@ -1996,7 +1997,7 @@ regraph_error regraph_set_attempt(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with
  * a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back as by
- * regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+ * regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NULL.
  * REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture(), and for one that uses the pool of an
  * estimate (regraph_estimate_begin()): the capture stays under way.
  */
@@ -2354,7 +2355,7 @@ regraph_error regraph_graph_get_handles(const struct regraph_engine *engine,
  *
  * Threads: any, while no other call uses the graph.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH, REGRAPH_ERROR_NULL; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
  * instantiated, or that another thread uses. After REGRAPH_ERROR_DRIVER `graph` is released, and `handle` is
  * the caller's still and must not be launched.
  */

@@ -169,7 +169,8 @@ impl<D: Driver> Devices<D> {
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`] for a default stream: retire it with the engine of its device. [`Error::OnDevice`],
-    /// with the first engine's refusal: the stream lives on, and no engine has forgotten it.
+    /// with the first engine's refusal: the stream lives on, and no engine has forgotten it. Where the driver records no
+    /// event for an engine, others have forgotten the stream: it must get no more work, and the call be made again.
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         refuse_default(stream, "retire_stream")?;
         self.each(|engine| engine.host().may_retire(stream))?;

@@ -206,7 +206,7 @@ pub unsafe extern "C" fn regraph_set_attempt(
 ///
 /// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with
 /// a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back as by
-/// regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+/// regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NULL.
 /// REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture(), and for one that uses the pool of an
 /// estimate (regraph_estimate_begin()): the capture stays under way.
 #[no_mangle]
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn regraph_end_capture(
     graph: regraph_graph,
     report: *mut regraph_capture_report,
 ) -> regraph_error {
-    call!(engine, Some(report) = engine.end_capture(numbered(capture), handle(graph))?.into())
+    call!(engine, Some(report) = engine.end_capture(numbered(capture), handle(graph)?)?.into())
 }
 
 /// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's verdict, which
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn regraph_close_capture(
     capture: regraph_capture_id,
     graph: regraph_graph,
 ) -> regraph_error {
-    call!(engine, engine.close_capture(numbered(capture), handle(graph))?)
+    call!(engine, engine.close_capture(numbered(capture), handle(graph)?)?)
 }
 
 /// The second of two steps that end a capture: waits for the checker's verdict on a capture that

@@ -3,7 +3,7 @@
 use regraph::driver::{CaptureMode, ExecutableHandle};
 use regraph::graphs::Graph;
 
-use crate::arguments::{changed, null, put_if_wanted};
+use crate::arguments::{changed, put_if_wanted};
 use crate::captures::regraph_capture_report;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
@@ -187,12 +187,7 @@ pub unsafe extern "C" fn regraph_launch_executable(
     executable: regraph_executable,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, {
-        if executable.is_null() {
-            return Err(null("executable"));
-        }
-        engine.launch_executable(graph.into(), launchable(executable), named(stream))?
-    })
+    call!(engine, engine.launch_executable(graph.into(), launchable(executable)?, named(stream))?)
 }
 
 /// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
@@ -227,7 +222,7 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
 ///
 /// Threads: any, while no other call uses the graph.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH, REGRAPH_ERROR_NULL; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
 /// instantiated, or that another thread uses. After REGRAPH_ERROR_DRIVER `graph` is released, and `handle` is
 /// the caller's still and must not be launched.
 #[no_mangle]
@@ -237,7 +232,7 @@ pub unsafe extern "C" fn regraph_graph_take(
     handle: regraph_graph,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, engine.take_graph(graph.into(), handle_of(handle), named(stream))?)
+    call!(engine, engine.take_graph(graph.into(), handle_of(handle)?, named(stream))?)
 }
 
 /// Does what the next regraph_launch_graph() of a graph would have to do first: instantiates it, or updates the

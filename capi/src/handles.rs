@@ -3,6 +3,9 @@
 use regraph::driver::{CaptureId, ExecutableHandle, GraphHandle, NodeHandle, StreamHandle};
 use regraph::engine::{Block, BlockId, GraphId, LoanId, PoolId};
 
+use crate::arguments::null;
+use crate::failure::Fallible;
+
 /// No limit, or an unknown number of bytes.
 pub const REGRAPH_NO_LIMIT: u64 = u64::MAX;
 
@@ -129,12 +132,12 @@ pub(crate) fn stream(raw: regraph_stream) -> StreamHandle {
     StreamHandle::from_raw(raw.cast())
 }
 
-pub(crate) fn graph(raw: regraph_graph) -> GraphHandle {
-    GraphHandle::from_raw(raw.cast())
+pub(crate) fn graph(raw: regraph_graph) -> Fallible<GraphHandle> {
+    (!raw.is_null()).then(|| GraphHandle::from_raw(raw.cast())).ok_or_else(|| null("graph"))
 }
 
-pub(crate) fn executable(raw: regraph_executable) -> ExecutableHandle {
-    ExecutableHandle(raw as usize)
+pub(crate) fn executable(raw: regraph_executable) -> Fallible<ExecutableHandle> {
+    (!raw.is_null()).then_some(ExecutableHandle(raw as usize)).ok_or_else(|| null("executable"))
 }
 
 pub(crate) fn capture(id: regraph_capture_id) -> CaptureId {

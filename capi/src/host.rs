@@ -22,6 +22,8 @@ use crate::failure::{Failure, Fallible};
 pub(crate) struct Host<D: Transfer> {
     // Dropped in this order: captures and graphs use pools. Regions go last: pools that sleep are destroyed.
     captures: Table<CaptureId, StreamCapture<D>>,
+    /// The pools of captures that callers have begun: their graphs are launched in the order of these.
+    begun: Table<CaptureId, Pool<D>>,
     graphs: Table<GraphId, Arc<Mutex<Held<D>>>>,
     /// By the pool that their captures allocate from. One thread at a time has one, out of the table.
     estimates: Table<PoolId, Estimate<D>>,
@@ -61,6 +63,7 @@ impl<D: Transfer> Host<D> {
         let engine = Arc::new(Engine::new(driver, config));
         Self {
             captures: table(),
+            begun: table(),
             graphs: table(),
             estimates: table(),
             pools: table(),
@@ -141,7 +144,15 @@ impl<D: Transfer> Host<D> {
                 "a pool of graphs; regraph_begin_stream_capture() begins the captures of an estimate";
             return Err(Failure::argument("pool", "an estimate's", expected));
         }
-        Ok(self.engine.begin_capture(pool, stream)?)
+        let held = self.pool(pool, "begin_capture")?;
+        let capture = self.engine.begin_capture(pool, stream)?;
+        let _before = self.begun.lock().insert(capture, held);
+        Ok(capture)
+    }
+
+    /// The pool of a capture that its caller ends, for as long as the end takes.
+    fn take_begun(&self, capture: CaptureId) -> Option<Pool<D>> {
+        self.begun.lock().remove(&capture)
     }
 
     /// Begins to estimate what graphs will need, and returns the pool for their captures.
@@ -242,6 +253,7 @@ impl<D: Transfer> Host<D> {
         graph: GraphHandle,
     ) -> Fallible<CaptureReport> {
         self.must_be_callers(capture)?;
+        let _pool = self.take_begun(capture);
         self.claim(self.engine.end_capture(capture, graph)?)
     }
 
@@ -287,6 +299,7 @@ impl<D: Transfer> Host<D> {
 
     /// The verdict on a capture that was closed.
     pub(crate) fn verdict(&self, capture: CaptureId) -> Fallible<CaptureReport> {
+        let _pool = self.take_begun(capture);
         self.claim(self.engine.verdict(capture)?)
     }
 
@@ -306,7 +319,10 @@ impl<D: Transfer> Host<D> {
                 drop(taken);
                 Ok(())
             }
-            Err(_) => Ok(self.engine.abandon_capture(capture)?),
+            Err(_) => {
+                let _pool = self.take_begun(capture);
+                Ok(self.engine.abandon_capture(capture)?)
+            }
         }
     }
 

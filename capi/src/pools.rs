@@ -112,8 +112,8 @@ pub unsafe extern "C" fn regraph_pool_destroy(
 
 /// Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
 /// released and their work has completed; its blocks and graphs can be used as before. The id is not for use from now
-/// on: most calls reject it, and a block that regraph_allocate() still gives for it, or a capture that
-/// regraph_begin_capture() begins, keeps the pool. Waits for launches of graphs that were released while they ran.
+/// on: most calls reject it, and a block that regraph_allocate() still gives for it keeps the pool, as a capture does
+/// that is under way. Waits for launches of graphs that were released while they ran.
 ///
 /// Threads: any.
 ///
@@ -273,8 +273,9 @@ pub unsafe extern "C" fn regraph_pool_get_executables(
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph; REGRAPH_ERROR_POOL_BUSY;
-/// REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a
-/// part of the memory may have been given back, and another call continues with the rest.
+/// REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps; REGRAPH_ERROR_CANNOT_SUSPEND;
+/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been
+/// given back, and another call continues with the rest.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_suspend(
     engine: *const regraph_engine,
@@ -310,8 +311,8 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
-/// The pool stays suspended, or short of a part (see regraph_pool_is_short()).
+/// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER, and
+/// REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see regraph_pool_is_short()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_resume(
     engine: *const regraph_engine,

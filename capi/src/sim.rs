@@ -113,7 +113,7 @@ pub unsafe extern "C" fn regraph_sim_destroy_graph(
     engine: *const regraph_engine,
     graph: regraph_graph,
 ) -> regraph_error {
-    simulate!(engine as driver, driver.destroy_graph(handle(graph))?)
+    simulate!(engine as driver, driver.destroy_graph(handle(graph)?)?)
 }
 
 /// Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn regraph_sim_instantiate(
     graph: regraph_graph,
     executable: *mut regraph_executable,
 ) -> regraph_error {
-    simulate!(engine as driver, executable = raw_executable(driver.instantiate(handle(graph))?))
+    simulate!(engine as driver, executable = raw_executable(driver.instantiate(handle(graph)?)?))
 }
 
 /// Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch), in no
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn regraph_sim_launch_graph(
     executable: regraph_executable,
     stream: regraph_stream,
 ) -> regraph_error {
-    simulate!(engine as driver, driver.replay(launchable(executable), named(stream))?)
+    simulate!(engine as driver, driver.replay(launchable(executable)?, named(stream))?)
 }
 
 /// Destroys a simulated executable graph (cuGraphExecDestroy).
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn regraph_sim_destroy_executable(
     engine: *const regraph_engine,
     executable: regraph_executable,
 ) -> regraph_error {
-    simulate!(engine as driver, driver.destroy_executable(launchable(executable))?)
+    simulate!(engine as driver, driver.destroy_executable(launchable(executable)?)?)
 }
 
 /// Completes the work of a simulated stream, and the work that it waits for, and no other

@@ -178,8 +178,7 @@ fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
         let allowed = report.engine_limit.or(report.device_total);
         // While the interpreter ends no observer can be called.
         let _ = Python::try_attach(|py| {
-            let told =
-                (device, report.requested, known(allowed), known(report.device_free));
+            let told = (device, report.requested, known(allowed), known(report.device_free));
             if let Err(error) = observer.call1(py, told) {
                 error.write_unraisable(py, None);
             }

@@ -96,13 +96,20 @@ pub unsafe fn engine(
 /// program that makes new streams all the time should retire the old ones.
 ///
 /// # Errors
-/// [`StreamRefusal::Held`] where the stream has another owner, and those of [`Engine::retire_stream`]. The stream is
-/// returned with the error.
+/// [`StreamRefusal::Held`] where the stream has another owner, as a context's default stream has, which is never
+/// destroyed; those of [`Engine::retire_stream`]. The stream is returned with the error.
 pub fn retire_stream(
     engine: &Engine<CudaDriver>,
     stream: Arc<CudaStream>,
 ) -> Result<(), NotRetired> {
     let handle = stream.as_stream();
+    let held = |stream| {
+        let why = StreamRefusal::Held;
+        NotRetired { stream, error: Error::Stream { call: "retire_stream", stream: handle, why } }
+    };
+    if handle.is_default() {
+        return Err(held(stream));
+    }
     engine.driver().release_stream(handle);
     let refused = match Arc::try_unwrap(stream) {
         // This is its last owner, so nothing is launched on it after the engine has forgotten it.
@@ -110,11 +117,7 @@ pub fn retire_stream(
             Ok(()) => return Ok(()),
             Err(error) => NotRetired { stream: Arc::new(stream), error },
         },
-        Err(stream) => {
-            let why = StreamRefusal::Held;
-            let error = Error::Stream { call: "retire_stream", stream: handle, why };
-            NotRetired { stream, error }
-        }
+        Err(stream) => held(stream),
     };
     engine.driver().keep_stream(&refused.stream);
     Err(refused)

@@ -263,8 +263,7 @@ impl<D: Driver> Sharing<'_, D> {
     /// # Errors
     /// [`Unknown::Loan`].
     pub fn loan_state(&self, loan: LoanId) -> Result<LoanState, Error> {
-        let state =
-            loan.number_in(self.0.number).and_then(|number| self.0.processes.loans().state(number));
+        let state = self.own(loan).and_then(|number| self.0.processes.loans().state(number));
         state.ok_or_else(|| Self::unknown("loan_state", loan))
     }
 

@@ -56,9 +56,11 @@ impl<D: HostApi> Lease<D> {
         Ok(Self::new(pools, Vec::new()))
     }
 
-    /// Ends the lease without releasing the graph: the host calls [`Engine::release_graph`] later.
+    /// Ends the lease without releasing the graph: the host calls [`Engine::release_graph`] later. What the graph keeps
+    /// ([`Capture::keep`](super::Capture::keep)) stays for good: no lease tells any more when the graph has finished.
     pub fn give_up(mut self) {
         self.pools.clear();
+        std::mem::forget(std::mem::take(&mut self.kept));
     }
 
     /// The pool that its capture joined first.

@@ -127,9 +127,13 @@ impl<D: HostApi> Order<D> {
     /// Makes `stream` come after the last launch, for the next one or for what prepares it. `call` asks for it.
     pub(super) fn follow(&self, stream: Launched, call: &'static str) -> Result<(), Error> {
         self.must_launch(call)?;
+        Ok(self.follow_last(stream)?)
+    }
+
+    fn follow_last(&self, stream: Launched) -> Result<(), DriverError> {
         match &self.last {
             Some((last, event)) if *last != stream => {
-                Ok(self.engine.driver().wait_for_event(stream.stream, event.handle)?)
+                self.engine.driver().wait_for_event(stream.stream, event.handle)
             }
             _ => Ok(()),
         }
@@ -171,7 +175,8 @@ impl<D: HostApi> Order<D> {
 
     /// Marks the end of what `stream` holds as if it had been launched, though it need not follow the last launch yet.
     pub(super) fn cover(&mut self, stream: Launched) {
-        if self.follow(stream, "launch").is_err() {
+        // Also of a pool that was suspended meanwhile.
+        if self.follow_last(stream).is_err() {
             // Then no one event stands behind both.
             self.lost = true;
             return;

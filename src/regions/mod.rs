@@ -224,7 +224,7 @@ impl<D: Transfer> Regions<D> {
     pub fn forget(&self, tag: &str) {
         let mut told = self.told.lock();
         told.backups.remove(tag);
-        self.forget_asleep(&told);
+        self.forget_gone(&mut told);
     }
 
     /// Sets whether the kept contents of a pool stay on the host when the pool wakes, until a call puts it to sleep
@@ -534,16 +534,20 @@ impl<D: Transfer> Regions<D> {
         Ok((all.into_iter().filter(|tag| wanted(tag)).collect(), pools))
     }
 
-    /// Forgets that regions sleep which have no pools and of which nothing was said.
-    fn forget_asleep(&self, told: &Known) {
-        self.engine.keep_asleep(self.number, |tag| told.backups.contains_key(tag));
+    /// Forgets of regions that have no pools and of which nothing was said that they sleep, and how they moved.
+    fn forget_gone(&self, told: &mut Known) {
+        let Known { backups, moved, .. } = told;
+        self.engine.keep_asleep(self.number, |tag| backups.contains_key(tag));
+        let tagged = self.engine.host().tagged_pools();
+        let tags: BTreeSet<&str> = tagged.iter().map(|(tag, _)| &**tag).collect();
+        moved.retain(|tag, _| backups.contains_key(&**tag) || tags.contains(&**tag));
     }
 
-    /// Forgets that regions sleep which are no more, and, if all copies are done, what is kept of pools that do not sleep.
+    /// Forgets regions that are no more, and, if all copies are done, what is kept of pools that do not sleep.
     fn tidy(&self, copies: &mut HostCopies<D>) {
         let retains = {
-            let told = self.told.lock();
-            self.forget_asleep(&told);
+            let mut told = self.told.lock();
+            self.forget_gone(&mut told);
             told.retains
         };
         if copies.wait(&self.engine).is_ok() {

@@ -488,6 +488,10 @@ fn a_stream_is_kept_until_it_is_retired() {
     drop(own);
     refused.stream.synchronize().unwrap();
     retire_stream(&gpu.engine, refused.stream).unwrap();
+
+    // Each call gives the default stream as if that had no other owner.
+    let refused = retire_stream(&gpu.engine, gpu.context.default_stream()).unwrap_err();
+    assert!(matches!(refused.error, Error::Stream { why: StreamRefusal::Held, .. }), "{refused}");
 }
 
 /// Copies have memory of their own, also of what cudarc allocated, and in a capture.

@@ -167,10 +167,15 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
     let gone = Lease::of(&engine, graph);
     assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Graph(_), .. })), "{gone:?}");
 
-    // Given up, it is the host's to release.
-    let graph = reported();
-    Lease::of(&engine, graph).unwrap().give_up();
-    engine.release_graph(graph).unwrap();
+    // Given up, it is the host's to release, and what it keeps stays.
+    let kept = Arc::new(());
+    driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    let capture = Capture::adopt(&pool, stream).unwrap();
+    capture.keep(kept.clone());
+    let (lease, report) = capture.accept(driver.end_capture(stream).unwrap()).unwrap();
+    lease.give_up();
+    engine.release_graph(report.graph).unwrap();
+    assert_eq!(Arc::strong_count(&kept), 2);
     drop((pool, other));
     assert_eq!(reserved(&engine), 0);
 }
@@ -379,6 +384,22 @@ fn a_filling_that_cannot_follow_loses_the_order() {
         lost
     };
     assert!((0..4).any(loses));
+}
+
+/// The order holds then: launches go on once the pool is resumed.
+#[test]
+fn a_pool_may_be_suspended_while_a_call_fills() {
+    let (driver, engine) = bench();
+    let pool = new_pool(&engine);
+    let [s, t] = two_streams(&driver);
+    let make = |_: &Stage<'_, _>, (): &()| pool.allocate(2 * MIB, s);
+    let mut callable = Callable::new(&pool, Options::default().warm_ups(0), make)
+        .part(|_, (), _: &mut Memory<_>, (): &mut ()| Ok(()));
+    callable.call(s, &(), |_| Ok(())).unwrap();
+    let called = callable.call(t, &(), |_| pool.suspend_discarding_all().map(drop));
+    assert!(matches!(called, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
+    pool.resume().unwrap();
+    callable.call(s, &(), |_| Ok(())).unwrap();
 }
 
 #[test]

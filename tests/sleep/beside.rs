@@ -457,6 +457,13 @@ fn the_report_tells_what_was_copied_and_what_was_dropped() {
     assert_eq!(graphs.copied_bytes, 4 * MIB);
     assert!(graphs.dropped_bytes >= 4 * MIB);
     b.wakes_whole();
+    // Another region has the tag once this one is forgotten.
+    let Model { engine, regions, weights, blocks, .. } = b.model;
+    drop((blocks, weights));
+    regions.forget("weights");
+    let _other = Pool::new(&engine, PoolConfig::default().tag("weights"));
+    let other = regions.report().into_iter().find(|it| &*it.tag == "weights").unwrap();
+    assert_eq!((other.slept, other.woke), (None, None));
 }
 
 /// A host that knows memory by its address: only its launches and captures of what sleeps are held up.

@@ -209,7 +209,6 @@ static void graphs_of_a_pool_never_run_at_once(void) {
     bench it = begin("");
     regraph_engine *e = it.engine;
     regraph_capture_id capture;
-    regraph_graph none = NULL;
     int i;
     for (i = 0; i < 2; i++) graphs[i] = captured(it);
     CHECK(used(it) == 4 * MIB); /* they share memory */
@@ -252,7 +251,7 @@ static void graphs_of_a_pool_never_run_at_once(void) {
         regraph_block block;
         NAMED(REGRAPH_ERROR_CAPTURING, regraph_pool_borrow(e, it.pool, MIB, it.b, &block));
     }
-    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, none, NULL));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, handles[0], NULL));
     SAYS("regraph_finish_stream_capture");
     OK(regraph_abandon_capture(e, capture));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));
@@ -330,6 +329,9 @@ static void a_pool_is_given_up(void) {
     bench it = begin("");
     regraph_engine *e = it.engine;
     regraph_graph_id graph = captured(it);
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_graph captured_graph;
     regraph_block block;
     OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
     OK(regraph_pool_release(e, it.pool));
@@ -341,6 +343,14 @@ static void a_pool_is_given_up(void) {
     OK(regraph_release_graph(e, graph));
     CHECK(used(it) == 0);
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, it.pool));
+    /* A capture keeps it. */
+    OK(regraph_sim_begin_capture(e, it.a));
+    OK(regraph_begin_capture(e, it.other, it.a, &capture));
+    OK(regraph_pool_release(e, it.other));
+    OK(regraph_sim_end_capture(e, it.a, &captured_graph));
+    OK(regraph_end_capture(e, capture, captured_graph, &report));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, it.other, it.a, &capture));
+    OK(regraph_release_graph(e, report.graph));
     regraph_engine_destroy(e);
 }
 
@@ -413,6 +423,10 @@ static void captures_that_fail(void) {
     IS(REGRAPH_ERROR_NULL, regraph_launch_executable(NULL, graph, NULL, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_launch_executable(e, graph, NULL, it.a));
     SAYS("`executable` is null");
+    IS(REGRAPH_ERROR_NULL, regraph_graph_take(e, graph, NULL, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_end_capture(e, capture, NULL, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_close_capture(e, capture, NULL));
+    SAYS("`graph` is null");
     IS(REGRAPH_ERROR_NULL, regraph_graph_get_handles(NULL, graph, NULL, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(NULL, graph, &bytes));
     IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(e, graph, NULL));

@@ -94,7 +94,7 @@ static void unknown_capture(bench it, regraph_capture_id capture) {
     regraph_capture_id same = capture;
     regraph_block block;
     uint64_t bytes = 77;
-    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, capture, NULL, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, capture, (regraph_graph)(uintptr_t)77, NULL));
     SAYS("not under way in this engine");
     NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, capture));
     NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));

@@ -282,7 +282,7 @@ static void names_that_name_nothing(void) {
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_statistics(e, nowhere, &figures));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, nowhere, it.a, &it.capture));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_explain(e, nowhere, it.a, &explanation));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, 999, NULL, &report));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, 999, (regraph_graph)(uintptr_t)77, &report));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, 999));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_write_trace(e, 999, it.a, "x"));
     IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_release_graph(e, graph));

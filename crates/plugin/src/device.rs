@@ -269,9 +269,10 @@ impl<D: Transfer> Device<D> {
         };
         match lent {
             Some(block) => Ok(block),
-            None => {
-                Ok(self.engine.host().allocate_or_release(pool, bytes, stream, || self.last_resort())?)
-            }
+            None => Ok(self
+                .engine
+                .host()
+                .allocate_or_release(pool, bytes, stream, || self.last_resort())?),
         }
     }
 

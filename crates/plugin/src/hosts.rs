@@ -135,7 +135,8 @@ impl<D: Transfer> Plugin<D> {
     /// [`Engine::retire_stream`](engine::Engine::retire_stream).
     ///
     /// # Errors
-    /// [`engine::StreamRefusal::InUse`]: the stream must live on, and the call be made again later.
+    /// [`engine::StreamRefusal::InUse`]: the stream must live on, and the call be made again later. Where the driver
+    /// records no event for a device, other devices have forgotten the stream: it must get no more work.
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         // An engine that forgets the stream takes its blocks for done with: none does while another one refuses.
         self.engines().try_for_each(|engine| engine.host().may_retire(stream))?;
