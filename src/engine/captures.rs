@@ -780,7 +780,8 @@ impl State {
         let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
         capture_state.set_backs_seen = capture_state.proof.tick();
-        let undone = blocks.iter().find(|block| {
+        let of_pools = capture_state.pools.iter().flat_map(|&pool| blocks.of(pool));
+        let undone = of_pools.into_iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
                 && pools.find_heap(block.site.heap).is_some_and(|heap| {
                     let markers = heap.markers(block.site.range);

@@ -251,9 +251,15 @@ impl<D: Driver> Locked<'_, D> {
     fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.settle_loans();
         self.state.must_be_awake(pool, call)?;
+        if self.state.pool(pool, call)?.planned().is_some() {
+            // What was there may be gone by now.
+            self.free_completed(Some(pool));
+            self.release_planned(Some(pool));
+        }
         let row = self.state.pool(pool, call)?;
-        let (captures, planned, small) = (row.captures(), row.planned(), row.small());
-        let why = if planned.is_some() || self.state.pools.heap(small).is_uncached() {
+        let planned = row.planned_heap().is_some_and(|it| !it.is_empty());
+        let (captures, small) = (row.captures(), row.small());
+        let why = if planned || self.state.pools.heap(small).is_uncached() {
             CheckpointRefusal::NoWayBack
         } else if captures > 0 {
             CheckpointRefusal::Captures { captures }

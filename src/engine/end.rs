@@ -342,15 +342,21 @@ impl<D: Driver> Locked<'_, D> {
         let id = capture_state.id;
         let mut inside = SmallVec::<[_; 8]>::new();
         let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
+        let (mut over, mut ruined) = (false, None);
         for stream in streams {
             match self.driver.capture_status(stream, &mut self.state.terminals) {
                 Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                     inside.push(self.look(slot, stream));
                 }
-                Ok(CaptureStatus::Invalidated) => return Err(stream),
-                // Ended already, or unknown: the record stays as it is.
-                Ok(_) | Err(_) => {}
+                Ok(CaptureStatus::Invalidated) => ruined = Some(stream),
+                // All streams of a capture leave it when it ends: what is ruined is another one.
+                Ok(_) => over = true,
+                // Unknown: the record stays as it is.
+                Err(_) => {}
             }
+        }
+        if let Some(stream) = ruined.filter(|_| !over) {
+            return Err(stream);
         }
         let looked = !inside.is_empty();
         let CaptureState { proof, journal, .. } = self.state.capture(slot);

@@ -55,9 +55,10 @@ impl Numbers {
         Self { most, noted: AtomicU64::new(0), taken: AtomicU64::new(0) }
     }
 
-    /// Whether anything was noted since [`Numbers::set_taken`].
+    /// Whether anything was noted since [`Numbers::set_taken`] that may be taken: a run that the host marks is not.
     pub(super) fn has_news(&self) -> bool {
-        self.noted.load(Ordering::Relaxed) != self.taken.load(Ordering::Relaxed)
+        let noted = self.noted.load(Ordering::Relaxed);
+        noted != self.taken.load(Ordering::Relaxed) && !self.keep_all()
     }
 
     /// Notes that what was noted so far is about to be taken.

@@ -220,11 +220,17 @@ impl<D: Driver> Locked<'_, D> {
         }
         let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
-        let limit = self.state.room(pool);
-        let row = self.state.pools.planned_mut(heap);
-        match row.place_fixed(self.driver, capture, bytes, limit) {
+        let placed = self.oom_ladder((bytes, pool, false), |locked, attempt| {
+            if attempt != Remedy::Grow {
+                return Ok(None);
+            }
+            let limit = locked.state.room(pool);
+            let row = locked.state.pools.planned_mut(heap);
+            Ok(row.place_fixed(locked.driver, capture, bytes, limit)?.map(|placed| (heap, placed)))
+        });
+        match placed {
             Err(error) if error.is_out_of_memory() => Ok(None),
-            placed => Ok(placed?.map(|placed| (heap, placed))),
+            placed => placed,
         }
     }
 
@@ -340,22 +346,23 @@ impl<D: Driver> Locked<'_, D> {
         let (capture, beside) = (capture_state.id, capture_state.concurrent);
         let capturing = capture_state.since.elapsed();
         let mut all: Option<PlanReport> = None;
+        // Of all pools before any plan is carried out: what one holds may be what another lacks.
+        let mut scratch_mappings = 0;
+        for &Ready { heap, .. } in &ready {
+            let row = self.state.pools.planned_mut(heap);
+            scratch_mappings += row.clear_scratch_of(self.driver, capture)?;
+        }
         for Ready { heap, prepared, planning } in ready {
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
-            let (_, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let started = Instant::now();
             let need = (new_bytes, pool, false);
             let _shown = self.state.range_of(pool, |pool| {
                 format!("memory of capture {} in {pool}, by its plan", capture.0)
             });
-            // What scratch memory takes goes before the plan is carried out: it is gone where that has failed.
-            let room = |state: &State| {
-                state.room(pool).saturating_add(state.pools.planned(heap).scratch_of(capture).0)
-            };
             let bound = self.oom_ladder(need, |locked, attempt| {
-                if attempt != Remedy::Grow || new_bytes > room(locked.state) {
+                if attempt != Remedy::Grow || new_bytes > locked.state.room(pool) {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
@@ -366,7 +373,7 @@ impl<D: Driver> Locked<'_, D> {
                 Ok(Some(())) => {}
                 Err(error) if !error.is_out_of_memory() => return Err(error.into()),
                 Ok(None) | Err(_) => {
-                    let room = Some(room(self.state)).filter(|&room| room < u64::MAX);
+                    let room = Some(self.state.room(pool)).filter(|&room| room < u64::MAX);
                     let report = self.report_oom(Purpose::Plan, need, None);
                     let bytes = plan.bytes();
                     return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });
@@ -389,7 +396,7 @@ impl<D: Driver> Locked<'_, D> {
             sum.excess_bytes += plan.excess_bytes;
             sum.pieces += plan.pieces.len();
             sum.mappings += plan.mappings.len();
-            sum.scratch_mappings += scratch_mappings;
+            sum.scratch_mappings = scratch_mappings;
             let until = nanoseconds(capturing.saturating_sub(planning));
             sum.capturing_ns = sum.capturing_ns.max(until);
             sum.planning_ns += nanoseconds(planning);

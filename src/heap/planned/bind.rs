@@ -126,7 +126,6 @@ impl PlannedHeap {
         beside: bool,
     ) -> Result<(), DriverError> {
         let Some(row) = self.row(capture) else { return Ok(()) };
-        self.clear_scratch(driver, row)?;
         let Prepared { plan, pieces } = prepared;
         let rows = plan.pieces.iter().zip(pieces).map(|(piece, &(row, _))| match row {
             Some(row) => Ok(row),

@@ -213,6 +213,11 @@ impl PlannedHeap {
         self.captures.iter().any(|planned| planned.owns(address))
     }
 
+    /// Whether nothing of any capture is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.captures.is_empty()
+    }
+
     /// How many graphs have memory here.
     pub(crate) fn graphs(&self) -> usize {
         let captures = self.captures.iter();
@@ -226,7 +231,10 @@ impl PlannedHeap {
     /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let planned = self.capture(capture);
-        planned.is_some_and(|it| it.owner == Owner::Capture && !it.scratch_at.is_empty())
+        planned.is_some_and(|it| {
+            let unfixed = !it.runs.is_empty() || it.laid.is_some();
+            it.owner == Owner::Capture && unfixed && !it.scratch_at.is_empty()
+        })
     }
 
     /// Takes a block out of use that something else still uses: its capture has freed it, or the host.

@@ -82,10 +82,10 @@ impl PlannedHeap {
         }
         let row = self.enter_capture(capture, unit);
         let address = self.next_address(driver, row, size)?;
-        self.captures[row].take(size);
         let memory = create(driver, self.exportable, size)?;
         let mapped = driver.map(address, size, memory);
         mapped.inspect_err(|_| self.holding.release(driver, memory))?;
+        self.captures[row].take(size);
         // The first error is the one to report. What stays mapped goes with the capture's scratch memory.
         driver.set_access(address, size).inspect_err(|_| match driver.unmap(address, size) {
             Ok(()) => self.holding.release(driver, memory),

@@ -558,10 +558,16 @@ impl PlannedHeap {
         Ok(size)
     }
 
-    /// Scratch memory of a capture, in bytes, and how often it is mapped.
-    pub(crate) fn scratch_of(&self, capture: CaptureId) -> (u64, usize) {
-        let bytes = |it: &PlannedCapture| it.scratch.iter().map(|(bytes, _)| bytes).sum();
-        self.capture(capture).map_or((0, 0), |it| (bytes(it), it.scratch_at.len()))
+    /// Takes the scratch memory of a capture away before its plan is carried out, and returns how often it was mapped.
+    pub(crate) fn clear_scratch_of(
+        &mut self,
+        driver: &impl Driver,
+        capture: CaptureId,
+    ) -> Result<usize, DriverError> {
+        let Some(row) = self.row(capture) else { return Ok(0) };
+        let mapped = self.captures[row].scratch_at.len();
+        self.clear_scratch(driver, row)?;
+        Ok(mapped)
     }
 
     /// Takes all scratch memory of a capture away. What the driver does not take stays for the next attempt.
