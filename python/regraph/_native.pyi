@@ -90,6 +90,12 @@ def record_stream(address: int, stream: int) -> None:
 def retire_stream(stream: int) -> bool:
     """Tells that a stream is about to be destroyed; false where it must live on for now."""
 
+def retire_unused(stream: int) -> bool:
+    """Tells that a stream may be about to be destroyed, or go on.
+
+    False where memory waits for it, or was allocated on it and is live.
+    """
+
 def empty_cache() -> None:
     """Gives free memory of all devices back to the driver, after a wait for the work that held it."""
 
@@ -229,9 +235,6 @@ def wake(tags: list[str] | None) -> int:
 
 def is_asleep(tag: str) -> bool:
     """Whether a region sleeps, or a part of it."""
-
-def region_of(pool: tuple[int, int]) -> str | None:
-    """The tag of a pool's region; `None` where it has none, or there is no such pool."""
 
 def region_tags() -> list[str]:
     """The regions that were named and not forgotten."""

@@ -72,7 +72,8 @@ def _used(stream: Any) -> int:
             def drop() -> None:
                 _kept.pop(number, None)
 
-            weakref.finalize(stream, streams.retire, number, drop).atexit = False
+            # The object may stand for a stream that another one has, or that another library destroys.
+            weakref.finalize(stream, streams.retire, number, drop, goes_on=True).atexit = False
         else:
             _kept[number] = stream
     return number

@@ -70,15 +70,11 @@ def record_stream(array: Any, stream: Any) -> None:
         stream: A stream of any library, or its raw handle.
 
     Raises:
-        Error: The memory is not regraph's.
+        Error: The memory is not regraph's, or the stream is the default stream of another device.
     """
     address = array.data.mem.ptr
-    if address == 0:  # No bytes, so no memory.
-        return
-    try:
-        _native.record_stream(address, streams.handle(stream))
-    except RuntimeError as error:
-        raise Error(f"The use of this array cannot be recorded: {error}") from error
+    if address != 0:  # Else no bytes, so no memory.
+        streams.record(address, stream, lambda: array.data.device_id, cupy.cuda.runtime.getDevice)
 
 
 def _allocator() -> Callable[[int], Any]:

@@ -62,17 +62,15 @@ def record_stream(array: Any, stream: Any) -> None:
         stream: A stream of any library, or its raw handle.
 
     Raises:
-        Error: The memory is not regraph's.
+        Error: The memory is not regraph's, or the stream is the default stream of another device.
     """
     memory = array.gpu_data
     # That of a view names the memory that it views.
     address = getattr(getattr(memory, "owner", memory), "regraph_address", None)
     if address is None:
         raise Error("The use of this array cannot be recorded: its memory is not regraph's.")
-    try:
-        _native.record_stream(address, streams.handle(stream))
-    except RuntimeError as error:
-        raise Error(f"The use of this array cannot be recorded: {error}") from error
+    current = lambda: cuda.current_context().device.id  # noqa: E731
+    streams.record(address, stream, lambda: memory.context.device.id, current)
 
 
 class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]

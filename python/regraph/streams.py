@@ -16,8 +16,8 @@ from regraph.errors import Error
 #: The default streams, which never end.
 DEFAULT = (0, 1, 2)
 
-#: Streams whose end is put off, and what ends them.
-_waiting: deque[tuple[int, Callable[[], object]]] = deque()
+#: Streams whose end is put off, how the engine is asked for it, and what ends them.
+_waiting: deque[tuple[int, Callable[[int], bool], Callable[[], object]]] = deque()
 
 
 def handle(stream: Any) -> int:
@@ -54,16 +54,45 @@ def retire_stream(stream: Any) -> None:
         raise Error(f"Stream {number:#x} is in use: it captures, or memory that it used is live.")
 
 
-def retire(number: int, end: Callable[[], object]) -> None:
-    """Calls `end` when the engine has nothing of a stream any more: now, or with a later end."""
-    _waiting.append((number, end))
+def record(address: int, stream: Any, device: Callable[[], int], current: Callable[[], int]) -> None:
+    """Says that a stream uses an array's memory, until the array is freed.
+
+    Args:
+        address: Where the memory begins.
+        stream: The stream, or its raw handle; that of a default stream is the same on each device, and names the
+            current device's.
+        device: The array's device.
+        current: The current device.
+
+    Raises:
+        Error: The memory is not regraph's, or the stream is the default stream of another device.
+    """
+    number = handle(stream)
+    if number in DEFAULT and device() != current():
+        raise Error(
+            f"The use of this array cannot be recorded: it is on device {device()}, and this is the default stream of "
+            f"device {current()}, which is current. Use the array on another stream of that device."
+        )
+    try:
+        _native.record_stream(address, number)
+    except RuntimeError as error:
+        raise Error(f"The use of this array cannot be recorded: {error}") from error
+
+
+def retire(number: int, end: Callable[[], object], goes_on: bool = False) -> None:
+    """Calls `end` when the engine has nothing of a stream any more: now, or with a later end.
+
+    Where the stream may go on (`goes_on`), not before memory that was allocated on it is freed.
+    """
+    _waiting.append((number, _native.retire_unused if goes_on else _native.retire_stream, end))
     for _ in range(len(_waiting)):
         try:
             stream = _waiting.popleft()
         except IndexError:  # Another thread, or a finalizer, was faster.
             return
-        if _native.retire_stream(stream[0]):
-            stream[1]()
+        of, is_done, ends = stream
+        if is_done(of):
+            ends()
         else:
             _waiting.append(stream)
 

@@ -19,7 +19,7 @@ use crate::stacks;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        allocate, allocate_unordered, free, free_on, record_stream, retire_stream, empty_cache, name_pool, release_pool,
+        allocate, allocate_unordered, free, free_on, record_stream, retire_stream, retire_unused, empty_cache, name_pool, release_pool,
         capture_started, capture_finished, capture_paused, memory_info, cupy_functions,
     );
     module.add_class::<CupyAllocator>()?;
@@ -76,13 +76,24 @@ fn record_stream(py: Python<'_>, address: u64, stream: usize) -> PyResult<()> {
 #[pyfunction]
 fn retire_stream(py: Python<'_>, stream: usize) -> PyResult<bool> {
     let stream = self::stream(stream);
-    py.detach(|| match allocator()?.retire_stream(stream) {
+    py.detach(|| retired(allocator()?.retire_stream(stream)))
+}
+
+/// Tells that a stream may be about to be destroyed, or go on; false where memory waits for it or was allocated on it.
+#[pyfunction]
+fn retire_unused(py: Python<'_>, stream: usize) -> PyResult<bool> {
+    let stream = self::stream(stream);
+    py.detach(|| retired(allocator()?.retire_unused(stream)))
+}
+
+fn retired(retired: Result<(), Error>) -> PyResult<bool> {
+    match retired {
         Ok(()) => Ok(true),
         Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::InUse, .. })) => {
             Ok(false)
         }
         Err(error) => Err(raised(error)),
-    })
+    }
 }
 
 /// Gives free memory back to the driver, after a wait for the work that held it.

@@ -17,7 +17,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
         put_graphs_into, set_region_backup, set_region_file_backup, set_region_shared_backup, forget_region, sleep,
-        try_sleep, wake, is_asleep, region_of, region_tags, regions, read_kept, retain_backups, region_host_bytes,
+        try_sleep, wake, is_asleep, region_tags, regions, read_kept, retain_backups, region_host_bytes,
         free_region_host,
     );
     Ok(())
@@ -129,12 +129,6 @@ fn wake(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
 #[pyfunction]
 fn is_asleep(py: Python<'_>, tag: &str) -> PyResult<bool> {
     py.detach(|| allocator()?.is_asleep(tag).map_err(raised))
-}
-
-/// The tag of a pool's region.
-#[pyfunction]
-fn region_of(py: Python<'_>, pool: (u64, u64)) -> PyResult<Option<String>> {
-    py.detach(|| Ok(allocator()?.region_of(pool).map(|tag| tag.to_string())))
 }
 
 /// The regions that were named and not forgotten.

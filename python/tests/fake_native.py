@@ -318,7 +318,7 @@ class FakeNative(types.ModuleType):
             "reset_accumulated learn forget_run forget_learned dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
-            "set_region_backup set_region_file_backup set_region_shared_backup forget_region retain_backups region_of "
+            "set_region_backup set_region_file_backup set_region_shared_backup forget_region retain_backups "
             "enter_region begin_estimate estimate capture_shown upload plot"
         ).split():
             setattr(self, name, self._function(name))
@@ -340,6 +340,7 @@ class FakeNative(types.ModuleType):
         self._answer("allocate_unordered", ADDRESS)
         self._answer("memory_info", (3 << 30, 4 << 30))
         self._answer("retire_stream", True)
+        self._answer("retire_unused", True)
         self._answer("estimated", 0)
         self._answer("bound", (98 << 20, 420 << 20))
         self._answer("name_pool", POOL)

@@ -61,7 +61,20 @@ def test_parts_that_are_too_small_are_refused(budgets, parts):
     with pytest.raises(ValueError):
         regraph.torch.capture_budget(*parts)
     assert budgets.calls == []
-    assert budgeting.of(POOL) is None
+    assert budgeting.of(POOL, 0) is None
+
+
+def test_a_later_limit_for_executables_replaces_that_of_the_budget(budgets):
+    regraph.torch.capture_budget(64 * MIB, 16 * MIB)
+    assert budgeting.of(POOL, 1) is None
+    executing.keep_executables(64 * MIB, pool=POOL, device=1)
+    with pytest.raises(regraph.torch.Error, match="does not fit"):
+        budgeting.of(POOL, 0).require_room(8 * MIB)
+    executing.keep_executables(64 * MIB, pool=POOL, device=0)
+    budgeting.of(POOL, 0).require_room(64 * MIB)
+    executing.keep_executables(None, pool=POOL, device=0)
+    budgeting.of(POOL, 0).require_room(800 * MIB)
+    assert "executables may take as much as the device gives" in budgeting.of(POOL, 0).report()
 
 
 def test_nothing_has_a_budget_without_regraph(gpu):

@@ -303,6 +303,10 @@ def test_uses_of_cupys_arrays_are_recorded(cupy, native):
     native.failures["record_stream"] = RuntimeError("no live block begins there")
     with pytest.raises(cupy.door.Error, match="no live block"):
         cupy.door.record_stream(array, Stream())
+    # The current device's, which is not the array's.
+    array.data.device_id = 1
+    with pytest.raises(cupy.door.Error, match="default stream of device 3"):
+        cupy.door.record_stream(array, Stream(0))
     memory.ptr = 0
     cupy.door.record_stream(array, Stream())
 
@@ -720,12 +724,12 @@ def test_a_stream_of_cuda_cores_lives_until_the_engine_has_nothing_of_it(core, n
     assert keeper.arguments[1] == {"stream": stream}
     keeper.arguments = keeper.arguments[0], None
     native.calls.clear()
-    native.answers["retire_stream"] = False
+    native.answers["retire_unused"] = False
     del stream
     gc.collect()
-    assert native.calls == [("retire_stream", STREAM)]
+    assert native.calls == [("retire_unused", STREAM)]
     assert STREAM in core._kept
-    native.answers["retire_stream"] = True
+    native.answers["retire_unused"] = True
     resource.deallocate(ADDRESS, 1000, stream=Stream(0x99))
     gc.collect()
     core._kept.pop(0x99).arguments = None

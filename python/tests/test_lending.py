@@ -241,6 +241,10 @@ def test_a_loan_of_another_process_is_given_back(lends, native, monkeypatch):
         view = loan.tensor
         with pytest.raises(regraph.torch.Error, match="tensors lie in the 64 bytes at 0x"):
             loan.give_back()
+        # Another tensor that comes and goes does not hide the first.
+        assert loan.tensor.memory is view.memory
+        with pytest.raises(regraph.torch.Error, match="tensors lie in"):
+            loan.give_back()
         assert "give_back_loan" not in native.names()
         del view
         native.failures["give_back_loan"] = native.Error("device 0 captures")

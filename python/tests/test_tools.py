@@ -26,6 +26,14 @@ def test_a_use_is_the_current_streams(enabled, native):
     assert native.calls == [("record_use", 0x7F00_0000_0000, stream) for stream in (7, 9, 11)]
 
 
+def test_the_default_stream_of_another_device_is_refused(enabled, native):
+    there = tensor(device=types.SimpleNamespace(index=1))
+    with pytest.raises(regraph.torch.Error, match="default stream of device 0"):
+        regraph.torch.record_use(there, types.SimpleNamespace(cuda_stream=0, device_index=0))
+    regraph.torch.record_use(there, types.SimpleNamespace(cuda_stream=0, device_index=1))
+    assert native.names() == ["record_use"]
+
+
 def test_what_is_no_tensor_or_stream_is_a_type_error(enabled, native):
     with pytest.raises(TypeError, match="needs a tensor, not list"):
         regraph.torch.record_use([1])

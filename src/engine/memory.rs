@@ -231,7 +231,7 @@ impl<D: Driver> Engine<D> {
     /// here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
     pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "retire_stream")?;
-        self.change(|locked| locked.retire_stream(stream))
+        self.change(|locked| locked.retire_stream(stream, false))
     }
 
     /// Registers an observer of requests that fail for want of memory in the end: of blocks, of pools that cannot be
@@ -303,6 +303,15 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn may_retire(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "retire_stream")?;
         self.0.change(|locked| locked.may_retire(stream))
+    }
+
+    /// As [`Engine::retire_stream`], for a stream that may go on, which is safe while no live block was allocated on it.
+    ///
+    /// # Errors
+    /// Those of [`Engine::retire_stream`]; [`StreamRefusal::InUse`] also while such a block is live.
+    pub fn retire_unused(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), "retire_stream")?;
+        self.0.change(|locked| locked.retire_stream(stream, true))
     }
 
     /// Takes back what stream caches hold, and says whether freed memory waits for a stream that another thread named
@@ -480,10 +489,11 @@ impl<D: Driver> Locked<'_, D> {
         (!asks).then_some(()).ok_or_else(|| in_use(stream))
     }
 
-    fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+    fn retire_stream(&mut self, stream: StreamHandle, unused: bool) -> Result<(), Error> {
         self.may_retire(stream)?;
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         let gone = match self.state.blocks.iter().any(mine) {
+            true if unused => return Err(in_use(stream)),
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {
                 Some(self.state.timelines.mark_elsewhere(stream))

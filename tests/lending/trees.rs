@@ -587,6 +587,20 @@ fn a_loan_ends_on_any_thread() {
     h.sound();
 }
 
+/// No order of streams says when the library works on it: it may be at once, while the graph runs.
+#[test]
+fn memory_without_a_stream_is_not_borrowed() {
+    let h = Host::new();
+    let (graph, _) = h.graph();
+    h.launch(graph, h.stream).unwrap();
+    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    let block = h.plugin.allocate_unordered(BYTES, 0).unwrap();
+    assert_eq!(h.lent(), 0);
+    h.free(block);
+    assert!(h.borrow_once(h.stream, 7), "a stream's request is");
+    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+}
+
 /// A stream that is gone has launched a graph; another one has its handle now.
 #[test]
 fn a_stream_with_the_handle_of_another_comes_after_its_launch() {

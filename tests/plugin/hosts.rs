@@ -279,6 +279,7 @@ fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     let (h, [own, side]) = host().with_streams();
     h.plugin.retire_stream(own).unwrap();
     let (kept, freed) = (h.allocate(own), h.allocate(own));
+    h.plugin.retire_unused(own).unwrap_err();
     h.plugin.record_stream(kept, side).unwrap();
     h.launch_and_free(own, freed);
     // It was recorded for a block that is live.
@@ -290,7 +291,7 @@ fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     h.driver.destroy_stream(own).unwrap();
     // Nothing is asked about it from now on, and its work is waited for.
     h.free(kept);
-    h.plugin.retire_stream(side).unwrap();
+    h.plugin.retire_unused(side).unwrap();
     h.driver.destroy_stream(side).unwrap();
     let other = h.stream();
     let beside = [h.allocate(other), h.allocate(other)];

@@ -149,6 +149,15 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
+    /// As [`Plugin::retire_stream`], for a stream that its library may have going on: its object has gone, and another one
+    /// may stand for it.
+    ///
+    /// # Errors
+    /// [`engine::StreamRefusal::InUse`], also while a block that was allocated on it is live.
+    pub fn retire_unused(&self, stream: StreamHandle) -> Result<(), Error> {
+        self.engines().try_for_each(|engine| Ok(engine.host().retire_unused(stream)?))
+    }
+
     /// A name for a pool of graphs that no host has given.
     pub fn name_pool(&self) -> PoolKey {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -232,9 +241,13 @@ impl<D: Transfer> Plugin<D> {
 
 impl<D: Transfer> Device<D> {
     fn free_block(&self, block: BlockId, stream: Option<StreamHandle>) -> Result<(), Error> {
-        if let Some(stream) = stream {
-            self.engine.record_stream(block, stream)?;
+        let recorded = stream.map_or(Ok(()), |stream| self.engine.record_stream(block, stream));
+        if let Err(engine::Error::Driver(_)) = &recorded {
+            // What cannot be named is waited for: the block has gone from the table, and its address is lost else.
+            self.wait_for_all("free")?;
+            return Ok(self.engine.free(block)?);
         }
+        recorded?;
         Ok(self.engine.free(block)?)
     }
 

@@ -235,6 +235,10 @@ impl<D: Transfer> Device<D> {
         lent: Lent,
         (bytes, stream): (u64, StreamHandle),
     ) -> Result<Option<Block>, Error> {
+        // What hosts without streams do with their memory follows no launch.
+        if self.idle.get() == Some(&stream) {
+            return Ok(None);
+        }
         let _told = tell_later();
         // Held until the block is there: a launch that begins meanwhile is refused, or comes after it.
         let mut pools = self.pools();

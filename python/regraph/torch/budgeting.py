@@ -29,7 +29,8 @@ class Budget(NamedTuple):
     device: int
     pool: Pool
     pool_bytes: int
-    executable_bytes: int
+    #: `None` is as much as the device gives.
+    executable_bytes: int | None
 
     def admit(self, graph: Any) -> None:
         """Raises `Error` for a graph whose executable PyTorch makes, whatever it takes."""
@@ -41,7 +42,7 @@ class Budget(NamedTuple):
 
     def require_room(self, foreseen: int) -> None:
         """Raises `Error` where an executable that is foreseen to take so much can never be made."""
-        if foreseen > self.executable_bytes - DRIVER_PIECE:
+        if self.executable_bytes is not None and foreseen > self.executable_bytes - DRIVER_PIECE:
             raise Error(
                 f"capture_end: the graph's executable would take {_mib(foreseen)}, and does not fit. {self.report()}. "
                 "The graph is gone; give executables a larger share (executable_bytes), or capture less at once."
@@ -59,9 +60,13 @@ class Budget(NamedTuple):
         # None are kept once the pool is gone.
         with contextlib.suppress(Error):
             taken = _native.executables(self.device, self.pool)
+            most = (
+                "as much as the device gives"
+                if self.executable_bytes is None
+                else f"{_mib(self.executable_bytes)}, with room for what the driver takes at once ({_mib(DRIVER_PIECE)})"
+            )
             parts.append(
-                f"executables may take {_mib(self.executable_bytes)}, with room for what the driver takes at once "
-                f"({_mib(DRIVER_PIECE)}), and {taken['executables']} take {_mib(taken['counted_bytes'])}"
+                f"executables may take {most}, and {taken['executables']} take {_mib(taken['counted_bytes'])}"
             )
         blocks = self._largest()
         if blocks:
@@ -85,9 +90,17 @@ class Budget(NamedTuple):
 budgets: dict[Pool, Budget] = {}
 
 
-def of(pool: Any) -> Budget | None:
-    """The budget of a pool, if it has one."""
-    return budgets.get(tuple(pool)) if budgets and pool else None
+def of(pool: Any, device: int) -> Budget | None:
+    """The budget of a pool on a device, if it has one."""
+    budget = budgets.get(tuple(pool)) if budgets and pool else None
+    return budget if budget is not None and budget.device == device else None
+
+
+def replace(pool: Pool | None, device: int, room: int | None) -> None:
+    """Notes another limit for the executables of a pool, if it has a budget on the device; `None` is none."""
+    if pool is not None and (budget := of(pool, device)) is not None:
+        limit = None if room is None else room + DRIVER_PIECE
+        budgets[budget.pool] = budget._replace(executable_bytes=limit)
 
 
 def capture_budget(

@@ -123,7 +123,8 @@ def install(patches: Patches) -> None:
 
 def _tell_budget(failure: BaseException, pools: Any) -> None:
     """Notes what the budget of a capture's pool is, where it has one, with a request that failed."""
-    for budget in filter(None, map(budgeting.of, pools)):
+    device = torch._C._cuda_getDevice()
+    for budget in filter(None, (budgeting.of(pool, device) for pool in pools)):
         with contextlib.suppress(Exception):
             _add_note(failure, budget.report() + ".")
 
@@ -202,12 +203,14 @@ class _Calls:
             if is_capturing():
                 # PyTorch's own error comes too late: the graph's destructor then aborts.
                 raise Error("The current stream is capturing already; end that capture first.")
-            if budgets and (budget := budgeting.of(kwargs.get("pool") or (args[0] if args else None))):
-                budget.admit(graph)
+            device = current_device()
+            if budgets:
+                budget = budgeting.of(kwargs.get("pool") or (args[0] if args else None), device)
+                if budget is not None:
+                    budget.admit(graph)
             if exporting.BINDINGS in modules:
                 # Before what is captured can be exported.
                 exporting.watch()
-            device = current_device()
             stream = current_stream(device)
             alone = not registering.may_happen() or self.is_alone()
             if not alone:

@@ -141,7 +141,7 @@ class Graph(torch.cuda.CUDAGraph):
                 f"capture_end: regraph cannot launch this graph: {error}; capture it by torch.cuda.CUDAGraph, which "
                 "has an executable of its own."
             ) from error
-        budget = budgeting.of(pool)
+        budget = budgeting.of(pool, self._device)
         if budget is None:
             return
         try:
@@ -292,7 +292,9 @@ def keep_executables(
     """
     if budget_bytes is not None and budget_bytes < 0:
         raise ValueError(f"budget_bytes: {budget_bytes} is negative; None is no limit")
-    _native.keep_executables(_device("keep_executables", device), pool, budget_bytes, functions)
+    number = _device("keep_executables", device)
+    _native.keep_executables(number, pool, budget_bytes, functions)
+    budgeting.replace(pool, number, budget_bytes)
 
 
 def executables(pool: launches.Pool | None = None, device: "Device" = None) -> Executables:

@@ -129,8 +129,10 @@ class TakenLoan:
         if self._tensor is None:
             if not self._native.is_taken():
                 raise Error("tensor: the loan was given back.")
-            memory = _Memory(self._native, self._address, self.size)
-            self._memory = weakref.ref(memory)
+            memory = self._memory() if self._memory is not None else None
+            if memory is None:
+                memory = _Memory(self._native, self._address, self.size)
+                self._memory = weakref.ref(memory)
             self._tensor = memory.tensor(self._index)
         return self._tensor
 

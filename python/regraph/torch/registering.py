@@ -93,8 +93,8 @@ def refuse_segments() -> None:
     if "expandable_segments:true" not in starting.of_pytorch()[1].lower().replace(" ", ""):
         raise Error(
             f"{name}={os.environ[name]} has PyTorch register segments with NCCL, which would keep what has gone of "
-            "segments that grow. Set expandable_segments:False (settings=…, or REGRAPH_ALLOC_CONF) before regraph is "
-            "enabled, or unset the variable."
+            "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
+            "REGRAPH_ALLOC_CONF), or unset the variable before."
         )
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from regraph import _native
+from regraph.streams import DEFAULT
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 
@@ -19,7 +20,7 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
         stream: The stream, or its raw handle; `None` is the current stream of the tensor's device.
 
     Raises:
-        Error: The tensor is on no GPU, or its memory is not regraph's.
+        Error: The tensor is on no GPU, its memory is not regraph's, or the stream is the default stream of another GPU.
     """
     require_enabled("record_use")
     if not hasattr(tensor, "untyped_storage"):
@@ -29,6 +30,14 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
     if stream is None:
         stream = torch.cuda.current_stream(tensor.device)
     handle = stream if isinstance(stream, int) else stream.cuda_stream
+    if handle in DEFAULT:
+        # It is the same on each device.
+        of = torch.cuda.current_device() if isinstance(stream, int) else stream.device_index
+        if of != tensor.device.index:
+            raise Error(
+                f"record_use: this is the default stream of device {of}, which regraph cannot tell from that of device "
+                f"{tensor.device.index}; use the tensor there on a stream of torch.cuda.Stream."
+            )
     address = tensor.untyped_storage().data_ptr()
     if address == 0:  # No bytes, so no memory.
         return
