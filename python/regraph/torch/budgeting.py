@@ -60,11 +60,10 @@ class Budget(NamedTuple):
         # None are kept once the pool is gone.
         with contextlib.suppress(Error):
             taken = _native.executables(self.device, self.pool)
-            most = (
-                "as much as the device gives"
-                if self.executable_bytes is None
-                else f"{_mib(self.executable_bytes)}, with room for what the driver takes at once ({_mib(DRIVER_PIECE)})"
-            )
+            most = "as much as the device gives"
+            if self.executable_bytes is not None:
+                piece = _mib(DRIVER_PIECE)
+                most = f"{_mib(self.executable_bytes)}, with room for what the driver takes at once ({piece})"
             parts.append(
                 f"executables may take {most}, and {taken['executables']} take {_mib(taken['counted_bytes'])}"
             )
