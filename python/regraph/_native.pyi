@@ -387,7 +387,7 @@ def excess_bytes(device: int, pool: tuple[int, int] | None = None) -> int:
     """How many bytes `compact` would give back."""
 
 def capture_beginning(device: int, stream: int) -> None:
-    """Tells that a capture is about to begin on a stream, in this thread.
+    """Tells that a capture is about to begin on a stream, in this thread; raises where it captures already.
 
     Until it has begun, the stream is given no work that uses memory of the capture's pool.
     """

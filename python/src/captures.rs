@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureId, StreamHandle};
+use regraph::driver::{CaptureId, Driver, StreamHandle};
 use regraph::engine::{PlanReport, Plans};
 use regraph::{Journal, Level};
 use regraph_plugin::{EndedCapture, Watched};
 
 use crate::allocator::allocator;
-use crate::errors::raised;
+use crate::errors::{error, raised};
 use crate::{hooks, stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -29,13 +29,21 @@ pub(crate) fn stream(raw: usize) -> StreamHandle {
     StreamHandle::from_raw(raw as *mut _)
 }
 
-/// Tells that a capture is about to begin on a stream, in this thread. Until it has, the stream gets no work
-/// that uses memory of the capture's pool.
+/// Tells that a capture is about to begin on a stream, in this thread; raises `Error` where the stream captures
+/// already. Until it has begun, the stream gets no work that uses memory of the capture's pool.
 #[pyfunction]
 fn capture_beginning(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     hooks::take_begun();
     let stream = self::stream(stream);
-    py.detach(|| allocator()?.capture_beginning(device, stream).map_err(raised))
+    py.detach(|| {
+        let allocator = allocator()?;
+        let driver = allocator.engine(device).map_err(raised)?.driver();
+        if driver.is_capturing(stream).unwrap_or(false) {
+            // PyTorch's own error comes too late: the graph's destructor then aborts.
+            return Err(error("The current stream is capturing already; end that capture first."));
+        }
+        allocator.capture_beginning(device, stream).map_err(raised)
+    })
 }
 
 /// Tells that the graph object that began a capture is destroyed, and the capture was not ended.

@@ -105,10 +105,9 @@ def test_a_capture_that_does_not_begin_leaves_a_graph_on_its_device(keeping, nat
     graph = captured(keeping, native)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1)
     monkeypatch.setattr(torch.cuda, "default_generators", [State(), State()])
-    keeping.gpu.capturing = True
+    native.failures["capture_beginning"] = regraph.torch.Error("capturing already")
     with pytest.raises(regraph.torch.Error, match="capturing already"):
         graph.capture_begin(POOL)
-    keeping.gpu.capturing = False
     asked = []
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: asked.append(device))
     graph.replay()

@@ -9,7 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,16 +21,16 @@ from regraph.torch.registering import GRAPHS, Marks, Registering
 from regraph.torch.staying import stay
 
 
-class UnderWay(weakref.ref[Any]):
+class UnderWay(NamedTuple):
     """A graph object that has begun a capture, on a stream of a device, and has not ended it."""
 
-    __slots__ = ("key", "told")
-
-    #: The graph object's `id`, which is its own as long as it lives.
-    key: int
-    #: What is known of it: the device, the stream, the capture's ID (`None` where the stream belongs to no pool of
-    #: graphs), and whether no library may register memory of it.
-    told: tuple[int, int, int | None, bool]
+    graph: weakref.ref[Any]
+    device: int
+    stream: int
+    #: The capture's ID; `None` where the stream belongs to no pool of graphs.
+    capture: int | None
+    #: Whether no library may register memory of it.
+    alone: bool
 
 
 class Showing:
@@ -179,7 +179,7 @@ class _Calls:
     def __init__(self, end: Callable[[Any], None], reset: Callable[[Any], None]) -> None:
         self.end = end
         self.reset = reset
-        #: By the graph object's `id`.
+        #: By the graph object's `id`, which is its own as long as it lives.
         self.under_way: dict[int, UnderWay] = {}
         self.registering = Registering()
         self.warned = False
@@ -191,18 +191,14 @@ class _Calls:
 
     def beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
         """A method that begins a capture and announces it to regraph."""
-        is_capturing = torch._C._cuda_isCurrentStreamCapturing
         current_device = torch._C._cuda_getDevice
         # `torch.cuda.current_stream()` would make a stream object.
         current_stream = torch._C._cuda_getCurrentRawStream
-        under_way, dropped, modules = self.under_way, self.dropped, sys.modules
+        under_way, gone, modules, ref = self.under_way, self.gone, sys.modules, weakref.ref
         budgets, registering, lock = budgeting.budgets, self.registering, self.registered.lock
 
         @functools.wraps(begin)
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
-            if is_capturing():
-                # PyTorch's own error comes too late: the graph's destructor then aborts.
-                raise Error("The current stream is capturing already; end that capture first.")
             device = current_device()
             if budgets:
                 budget = budgeting.of(kwargs.get("pool") or (args[0] if args else None), device)
@@ -212,7 +208,7 @@ class _Calls:
                 # Before what is captured can be exported.
                 exporting.watch()
             stream = current_stream(device)
-            alone = not registering.may_happen() or self.is_alone()
+            alone = not registering.groups or self.is_alone()
             if not alone:
                 lock.acquire()
             try:
@@ -227,10 +223,8 @@ class _Calls:
                 except BaseException:
                     self.give_up(graph, device, stream)
                     raise
-                begun = UnderWay(graph, dropped)
-                begun.key, begun.told = id(graph), (device, stream, capture, alone)
                 # It replaces a capture of the same graph object that PyTorch ended without this class.
-                under_way[begun.key] = begun
+                under_way[id(graph)] = UnderWay(ref(graph, gone), device, stream, capture, alone)
             finally:
                 if not alone:
                     lock.release()
@@ -255,19 +249,19 @@ class _Calls:
                     )
                 end(graph)  # Raises PyTorch's own error.
                 return
-            device, stream, _, alone = begun.told
+            _, device, stream, _, alone = begun
             if current_device() != device or current_stream(device) != stream:
                 end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
                 return
             shown = self.shown
             if shown is not None and shown.thread == threading.get_ident():
-                del under_way[begun.key]
+                del under_way[id(graph)]
                 self.show(shown, graph, device, stream, end)
                 return
             if not alone:
                 # First: what was registered stays so where the capture fails, and no region sleeps in between.
                 self.registered.add(graph)
-            del under_way[begun.key]
+            del under_way[id(graph)]
             try:
                 _native.capture_ending(device, stream)
             except BaseException:
@@ -315,16 +309,22 @@ class _Calls:
             raise
         shown.of = device, stream
 
+    def gone(self, graph: weakref.ref[Any]) -> None:
+        """Forgets the capture of a graph object that is no more."""
+        under_way = list(self.under_way.items())
+        key = next((key for key, begun in under_way if begun.graph is graph), None)
+        if key is not None:
+            self.dropped(self.under_way.pop(key))
+
     def dropped(self, begun: UnderWay) -> None:
         """Tells regraph that a graph object has gone whose capture was not ended: its route goes, too.
 
         PyTorch's part of the object went before: nothing of the route reads it since the capture was announced.
         """
-        device, stream, capture, alone = begun.told
+        _, device, stream, capture, alone = begun
         if capture is not None and not alone:
             # First: no region sleeps in between.
             self.registered.add(None)
-        self.under_way.pop(begun.key, None)
         if capture is not None:
             _native.capture_dropped(device, stream, capture)
 
@@ -333,14 +333,14 @@ class _Calls:
         if os.getpid() != self.process:
             # One that was forked has no device, and locks that threads of its parent held are held for ever.
             return
-        for begun in list(self.under_way.values()):
-            self.dropped(begun)
+        while self.under_way:
+            self.dropped(self.under_way.popitem()[1])
         # The last ones that the program began without PyTorch: no request follows.
         _native.notice_ends()
 
     def registers(self) -> bool:
         """Whether a capture is under way in which a library may register memory."""
-        return not all(begun.told[3] for begun in list(self.under_way.values()))
+        return not all(begun.alone for begun in list(self.under_way.values()))
 
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if `plan:exact` would need that."""

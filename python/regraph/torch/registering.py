@@ -104,12 +104,12 @@ class Registering:
     def __init__(self) -> None:
         # regraph is enabled before CUDA is used, and so before NCCL reads it.
         self._graphs = os.environ.get(GRAPHS) != "0"
-        #: `None` where PyTorch was built without it.
-        self._distributed = torch.distributed if torch.distributed.is_available() else None
+        #: The process groups, by themselves: PyTorch changes this table. Empty where it was built without them.
+        self.groups: Any = _process_groups() if torch.distributed.is_available() else ()
 
     def may_happen(self) -> bool:
         """Whether one that runs in this process may do it."""
-        if self._distributed is None or not self._distributed.is_initialized():
+        if not self.groups:
             return False
         if self._graphs or os.environ.get(GRAPHS) != "0":
             return True
@@ -118,6 +118,11 @@ class Registering:
 
 def _is_set(name: str) -> bool:
     return os.environ.get(name, "0").lower() not in ("", "0", "false", "f", "no", "n", "off")
+
+
+def _process_groups() -> Any:
+    # Each capture asks: `torch.distributed.is_initialized()` makes three calls of Python.
+    return torch.distributed.distributed_c10d._world.pg_map
 
 
 def _backends() -> set[str]:
