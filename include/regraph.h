@@ -1719,7 +1719,8 @@ regraph_error regraph_pool_suspend_discarding(const struct regraph_engine *engin
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER, and
- * REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see regraph_pool_is_short()).
+ * REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see
+ * regraph_pool_is_short()).
  */
 regraph_error regraph_pool_resume(const struct regraph_engine *engine,
                                   struct regraph_pool pool,

@@ -22,12 +22,14 @@ use crate::failure::{Failure, Fallible};
 pub(crate) struct Host<D: Transfer> {
     // Dropped in this order: captures and graphs use pools. Regions go last: pools that sleep are destroyed.
     captures: Table<CaptureId, StreamCapture<D>>,
-    /// The pools of captures that callers have begun: their graphs are launched in the order of these.
-    begun: Table<CaptureId, Pool<D>>,
+    /// The pools of closed captures that callers have begun: their graphs are launched in the order of these.
+    closed: Table<CaptureId, Vec<Pool<D>>>,
     graphs: Table<GraphId, Arc<Mutex<Held<D>>>>,
     /// By the pool that their captures allocate from. One thread at a time has one, out of the table.
     estimates: Table<PoolId, Estimate<D>>,
     pools: Table<PoolId, Pool<D>>,
+    /// Pools that callers have given up while captures used them.
+    leaving: Table<PoolId, Pool<D>>,
     engine: Arc<Engine<D>>,
     regions: Regions<D>,
 }
@@ -63,10 +65,11 @@ impl<D: Transfer> Host<D> {
         let engine = Arc::new(Engine::new(driver, config));
         Self {
             captures: table(),
-            begun: table(),
+            closed: table(),
             graphs: table(),
             estimates: table(),
             pools: table(),
+            leaving: table(),
             regions: Regions::new(&engine),
             engine,
         }
@@ -101,7 +104,28 @@ impl<D: Transfer> Host<D> {
 
     pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
         let found = self.pools.lock().remove(&pool);
-        found.map(drop).ok_or_else(|| Failure::unknown("release_pool", Unknown::Pool(pool)))
+        let found = found.ok_or_else(|| Failure::unknown("release_pool", Unknown::Pool(pool)))?;
+        self.leaving.lock().insert(pool, found);
+        self.let_pools_go();
+        Ok(())
+    }
+
+    /// Drops the pools that were given up and that no capture under way uses.
+    fn let_pools_go(&self) {
+        let leaving: Vec<PoolId> = self.leaving.lock().keys().copied().collect();
+        for pool in leaving.into_iter().filter(|&it| !self.engine.host().is_recording_into(it)) {
+            let gone = self.leaving.lock().remove(&pool);
+            drop(gone);
+        }
+    }
+
+    /// The pools that a capture uses, as far as callers have made them.
+    fn pools_of(&self, capture: CaptureId) -> Vec<Pool<D>> {
+        let used = self.engine.host().pools_of(capture).unwrap_or_default();
+        let found = |table: &Table<PoolId, Pool<D>>, pool| table.lock().get(pool).cloned();
+        used.iter()
+            .filter_map(|it| found(&self.pools, it).or_else(|| found(&self.leaving, it)))
+            .collect()
     }
 
     pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
@@ -144,15 +168,8 @@ impl<D: Transfer> Host<D> {
                 "a pool of graphs; regraph_begin_stream_capture() begins the captures of an estimate";
             return Err(Failure::argument("pool", "an estimate's", expected));
         }
-        let held = self.pool(pool, "begin_capture")?;
-        let capture = self.engine.begin_capture(pool, stream)?;
-        let _before = self.begun.lock().insert(capture, held);
-        Ok(capture)
-    }
-
-    /// The pool of a capture that its caller ends, for as long as the end takes.
-    fn take_begun(&self, capture: CaptureId) -> Option<Pool<D>> {
-        self.begun.lock().remove(&capture)
+        self.pool(pool, "begin_capture")?;
+        Ok(self.engine.begin_capture(pool, stream)?)
     }
 
     /// Begins to estimate what graphs will need, and returns the pool for their captures.
@@ -253,15 +270,19 @@ impl<D: Transfer> Host<D> {
         graph: GraphHandle,
     ) -> Fallible<CaptureReport> {
         self.must_be_callers(capture)?;
-        let _pool = self.take_begun(capture);
-        self.claim(self.engine.end_capture(capture, graph)?)
+        let pools = self.pools_of(capture);
+        let ended = self.engine.end_capture(capture, graph);
+        self.claim(ended, pools)
     }
 
     /// Ends a capture of the caller with its finished graph; the checker judges it in [`Host::verdict`].
     /// Refuses a capture that the library began.
     pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
         self.must_be_callers(capture)?;
-        Ok(self.engine.close_capture(capture, graph)?)
+        let pools = self.pools_of(capture);
+        self.engine.close_capture(capture, graph)?;
+        self.closed.lock().insert(capture, pools);
+        Ok(())
     }
 
     /// Refuses a capture that the library began, or that uses the pool of an estimate.
@@ -299,12 +320,25 @@ impl<D: Transfer> Host<D> {
 
     /// The verdict on a capture that was closed.
     pub(crate) fn verdict(&self, capture: CaptureId) -> Fallible<CaptureReport> {
-        let _pool = self.take_begun(capture);
-        self.claim(self.engine.verdict(capture)?)
+        let verdict = self.engine.verdict(capture);
+        let pools = self.closed.lock().remove(&capture);
+        self.claim(verdict, pools.unwrap_or_default())
     }
 
-    /// Orders the launches of a graph that the caller instantiates.
-    fn claim(&self, report: CaptureReport) -> Fallible<CaptureReport> {
+    /// Orders the launches of a graph that the caller instantiates among those of its pools, which go from here on if
+    /// they were given up.
+    fn claim(
+        &self,
+        ended: Result<CaptureReport, engine::Error>,
+        pools: Vec<Pool<D>>,
+    ) -> Fallible<CaptureReport> {
+        let claimed = ended.map_err(Failure::from).and_then(|report| self.lease(report));
+        drop(pools);
+        self.let_pools_go();
+        claimed
+    }
+
+    fn lease(&self, report: CaptureReport) -> Fallible<CaptureReport> {
         let lease = Lease::of(&self.engine, report.graph).inspect_err(|_| {
             // Without its pools nothing could order it.
             let _ = self.engine.release_graph(report.graph);
@@ -320,8 +354,11 @@ impl<D: Transfer> Host<D> {
                 Ok(())
             }
             Err(_) => {
-                let _pool = self.take_begun(capture);
-                Ok(self.engine.abandon_capture(capture)?)
+                self.engine.abandon_capture(capture)?;
+                let pools = self.closed.lock().remove(&capture);
+                drop(pools);
+                self.let_pools_go();
+                Ok(())
             }
         }
     }

@@ -312,7 +312,8 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER, and
-/// REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see regraph_pool_is_short()).
+/// REGRAPH_ERROR_POOL_ASLEEP for the pool of a region that sleeps. The pool stays suspended, or short of a part (see
+/// regraph_pool_is_short()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_resume(
     engine: *const regraph_engine,

@@ -499,4 +499,4 @@ def record_trace(path: str | None, with_stacks: bool = False) -> None:
     """
 
 def out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Has `observer` called when a request fails: device, bytes requested, total and free."""
+    """Has `observer` called when a request fails: device, bytes requested, what may be held, what is free."""

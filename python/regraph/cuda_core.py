@@ -59,6 +59,23 @@ class _Keeper(core.MemoryResource):  # type: ignore[misc]
 _KEEPER = _Keeper()
 
 
+def _is_unused(number: int) -> bool:
+    """Lets a stream go, unless memory was allocated on it or waits for it.
+
+    The object may stand for a stream that another one has, or that another library destroys.
+    """
+    # First: another object of the stream that comes meanwhile keeps it anew.
+    kept = _kept.pop(number, None)
+    if _native.retire_unused(number):
+        return True
+    _kept.setdefault(number, kept)
+    return False
+
+
+def _drop() -> None:
+    """Nothing: the stream went when it was asked about."""
+
+
 def _used(stream: Any) -> int:
     """The handle of a stream, which is not destroyed before the engine has nothing of it any more.
 
@@ -69,11 +86,7 @@ def _used(stream: Any) -> int:
         if _TAKES_STREAM:
             _kept[number] = _from_handle(512, 1, mr=_KEEPER, stream=stream)
 
-            def drop() -> None:
-                _kept.pop(number, None)
-
-            # The object may stand for a stream that another one has, or that another library destroys.
-            weakref.finalize(stream, streams.retire, number, drop, goes_on=True).atexit = False
+            weakref.finalize(stream, streams.retire, number, _drop, asks=_is_unused).atexit = False
         else:
             _kept[number] = stream
     return number

@@ -59,8 +59,8 @@ def record(address: int, stream: Any, device: Callable[[], int], current: Callab
 
     Args:
         address: Where the memory begins.
-        stream: The stream, or its raw handle; that of a default stream is the same on each device, and names the
-            current device's.
+        stream: The stream, or its raw handle. That of a default stream is the same on each device: it is taken for
+            the current device's where the stream names none (`device_index`).
         device: The array's device.
         current: The current device.
 
@@ -68,30 +68,38 @@ def record(address: int, stream: Any, device: Callable[[], int], current: Callab
         Error: The memory is not regraph's, or the stream is the default stream of another device.
     """
     number = handle(stream)
-    if number in DEFAULT and device() != current():
-        raise Error(
-            f"The use of this array cannot be recorded: it is on device {device()}, and this is the default stream of "
-            f"device {current()}, which is current. Use the array on another stream of that device."
-        )
+    if number in DEFAULT:
+        of = getattr(stream, "device_index", None)
+        of = current() if of is None else of
+        if of != device():
+            raise Error(
+                f"The use of this array cannot be recorded: it is on device {device()}, and this is the default stream "
+                f"of device {of}. Use the array on another stream of that device."
+            )
     try:
         _native.record_stream(address, number)
     except RuntimeError as error:
         raise Error(f"The use of this array cannot be recorded: {error}") from error
 
 
-def retire(number: int, end: Callable[[], object], goes_on: bool = False) -> None:
+def retire(
+    number: int, end: Callable[[], object], asks: Callable[[int], bool] | None = None
+) -> None:
     """Calls `end` when the engine has nothing of a stream any more: now, or with a later end.
 
-    Where the stream may go on (`goes_on`), not before memory that was allocated on it is freed.
+    Args:
+        number: The stream's handle.
+        end: Ends it.
+        asks: Says whether it may end; by default the engine.
     """
-    _waiting.append((number, _native.retire_unused if goes_on else _native.retire_stream, end))
+    _waiting.append((number, asks or _native.retire_stream, end))
     for _ in range(len(_waiting)):
         try:
             stream = _waiting.popleft()
         except IndexError:  # Another thread, or a finalizer, was faster.
             return
-        of, is_done, ends = stream
-        if is_done(of):
+        of, may_end, ends = stream
+        if may_end(of):
             ends()
         else:
             _waiting.append(stream)

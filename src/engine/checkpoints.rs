@@ -73,7 +73,8 @@ impl Checkpoint {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// Notes the blocks of a pool that are live now, for [`HostCalls::restore`]. Nothing changes.
+    /// Notes the blocks of a pool that are live now, for [`HostCalls::restore`]. Nothing of them changes;
+    /// memory of captures with a plan that nothing needs any more is given back before.
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
@@ -106,7 +107,8 @@ impl<D: Driver> HostCalls<'_, D> {
     /// meanwhile, or free any.
     ///
     /// Costs a look at each range of the pool, and asks the driver nothing, unless a capture into another
-    /// pool is under way. An error leaves everything as it was.
+    /// pool is under way, or the pool has memory of captures with a plan, of which it gives back what nothing needs any
+    /// more. An error leaves every block as it was.
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
@@ -251,14 +253,14 @@ impl<D: Driver> Locked<'_, D> {
     fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.settle_loans();
         self.state.must_be_awake(pool, call)?;
-        if self.state.pool(pool, call)?.planned().is_some() {
+        let planned = |row: &PoolRow| row.planned_heap().is_some_and(|it| !it.is_empty());
+        if planned(self.state.pool(pool, call)?) {
             // What was there may be gone by now.
             self.free_completed(Some(pool));
             self.release_planned(Some(pool));
         }
         let row = self.state.pool(pool, call)?;
-        let planned = row.planned_heap().is_some_and(|it| !it.is_empty());
-        let (captures, small) = (row.captures(), row.small());
+        let (captures, planned, small) = (row.captures(), planned(row), row.small());
         let why = if planned || self.state.pools.heap(small).is_uncached() {
             CheckpointRefusal::NoWayBack
         } else if captures > 0 {

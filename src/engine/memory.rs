@@ -490,10 +490,12 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn retire_stream(&mut self, stream: StreamHandle, unused: bool) -> Result<(), Error> {
-        self.may_retire(stream)?;
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
+        if unused && self.state.blocks.iter().any(mine) {
+            return Err(in_use(stream));
+        }
+        self.may_retire(stream)?;
         let gone = match self.state.blocks.iter().any(mine) {
-            true if unused => return Err(in_use(stream)),
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {
                 Some(self.state.timelines.mark_elsewhere(stream))

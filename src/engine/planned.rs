@@ -345,13 +345,14 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.capture(slot);
         let (capture, beside) = (capture_state.id, capture_state.concurrent);
         let capturing = capture_state.since.elapsed();
-        let mut all: Option<PlanReport> = None;
         // Of all pools before any plan is carried out: what one holds may be what another lacks.
-        let mut scratch_mappings = 0;
+        let (started, mut scratch_mappings) = (Instant::now(), 0);
         for &Ready { heap, .. } in &ready {
             let row = self.state.pools.planned_mut(heap);
             scratch_mappings += row.clear_scratch_of(self.driver, capture)?;
         }
+        let binding_ns = nanoseconds(started.elapsed());
+        let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
@@ -389,14 +390,17 @@ impl<D: Driver> Locked<'_, D> {
                      it new, and needs {least} alone; that took {spent} us"
                 )
             });
-            let sum = all.get_or_insert_default();
+            let sum = all.get_or_insert_with(|| PlanReport {
+                scratch_mappings,
+                binding_ns,
+                ..PlanReport::default()
+            });
             sum.bytes += plan.bytes();
             sum.new_bytes += new_bytes;
             sum.minimum_bytes += plan.minimum_bytes;
             sum.excess_bytes += plan.excess_bytes;
             sum.pieces += plan.pieces.len();
             sum.mappings += plan.mappings.len();
-            sum.scratch_mappings = scratch_mappings;
             let until = nanoseconds(capturing.saturating_sub(planning));
             sum.capturing_ns = sum.capturing_ns.max(until);
             sum.planning_ns += nanoseconds(planning);

@@ -848,6 +848,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
                 let open = self.engine.change(|locked| {
+                    self.must_be_kept(locked)?;
                     self.reopen(locked, &self.tags, true);
                     let open = !self.pools.iter().any(|&pool| locked.state.pools.is_shut(pool));
                     if open {
@@ -867,15 +868,19 @@ impl<'a, D: Driver> Movement<'a, D> {
         for &pool in &self.pools {
             // Each hold looks: what a pool holds of which nothing has gone is nowhere else, and another call may have
             // opened a pool by itself. What cannot go now stays as it is, and goes or is used at the next call.
-            let give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool) {
-                true => locked.give_away(pool, &mut NothingKept, PIECES, self.call),
-                false => Ok(true),
+            let give = |locked: &mut Locked<'_, D>| {
+                self.must_be_kept(locked)?;
+                match locked.state.pools.is_suspended(pool) {
+                    true => locked.give_away(pool, &mut NothingKept, PIECES, self.call),
+                    false => Ok(true),
+                }
             };
             while self.engine.change(give).is_ok_and(|gone| !gone) {
                 self.engine.state.let_others();
             }
         }
         let failed = self.engine.change(|locked| {
+            self.must_be_kept(locked)?;
             locked.end_movement(&self.pools);
             failed.map(|first| {
                 let need = (locked.missing_of(&self.pools), first, true);
@@ -904,6 +909,12 @@ impl<'a, D: Driver> Movement<'a, D> {
         Ok(())
     }
 
+    /// Refuses pools that have gone to sleep with their region since a call for one by itself has begun: they are not its
+    /// any more.
+    fn must_be_kept(&self, locked: &Locked<'_, D>) -> Result<(), Error> {
+        self.pools.iter().try_for_each(|&pool| locked.must_be_kept_by(pool, self.by, self.call))
+    }
+
     /// Gets the pools' memory; returns the first of them that lacks some where there is none.
     fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<PoolId>, Error> {
         self.engine.alter(|locked| {
@@ -912,6 +923,7 @@ impl<'a, D: Driver> Movement<'a, D> {
         contents.advance()?;
         loop {
             let came = self.engine.repeat(|locked| {
+                self.must_be_kept(locked)?;
                 // A pool by itself comes in one hold: another call could open it between two.
                 let left = if self.by.is_some() { PIECES } else { Pieces::all() };
                 locked.get_back(&self.pools, contents, left, self.call)

@@ -224,6 +224,7 @@ impl<D: Transfer> Regions<D> {
     pub fn forget(&self, tag: &str) {
         let mut told = self.told.lock();
         told.backups.remove(tag);
+        told.moved.remove(tag);
         self.forget_gone(&mut told);
     }
 

@@ -274,6 +274,23 @@ fn before_a_capture_begins_no_device_s_blocks_have_other_threads_record_on_its_s
     assert_eq!(recorded(), before);
 }
 
+/// Another context of the device is current, whose default stream cannot be named: the device is waited for, and where it
+/// cannot be, the block is live still.
+#[test]
+fn a_free_on_another_context_s_default_stream_loses_no_block() {
+    let (h, [s, captures]) = host().with_streams();
+    let block = h.allocate(s);
+    h.driver.set_elsewhere(true);
+    h.begin(captures, (1, 0));
+    let refused = h.plugin.free_on((), block, Some(LEGACY));
+    assert!(matches!(refused, Err(Error::Engine(engine::Error::DeviceCaptures { .. }))));
+    h.end(captures, (1, 0));
+    h.plugin.free_on((), block, Some(LEGACY)).unwrap();
+    h.driver.set_elsewhere(false);
+    h.driver.complete_all();
+    assert_eq!(h.allocate(s), block);
+}
+
 #[test]
 fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     let (h, [own, side]) = host().with_streams();

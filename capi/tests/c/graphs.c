@@ -332,7 +332,9 @@ static void a_pool_is_given_up(void) {
     regraph_capture_id capture;
     regraph_capture_report report;
     regraph_graph captured_graph;
+    regraph_pool pools[2];
     regraph_block block;
+    int i, j;
     OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
     OK(regraph_pool_release(e, it.pool));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_release(e, it.pool));
@@ -343,14 +345,37 @@ static void a_pool_is_given_up(void) {
     OK(regraph_release_graph(e, graph));
     CHECK(used(it) == 0);
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, it.pool));
-    /* A capture keeps it. */
-    OK(regraph_sim_begin_capture(e, it.a));
-    OK(regraph_begin_capture(e, it.other, it.a, &capture));
-    OK(regraph_pool_release(e, it.other));
-    OK(regraph_sim_end_capture(e, it.a, &captured_graph));
-    OK(regraph_end_capture(e, capture, captured_graph, &report));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, it.other, it.a, &capture));
-    OK(regraph_release_graph(e, report.graph));
+    /* A capture keeps the pools that it uses, announced or not, until it has come to a graph or to nothing. */
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < 2; j++) OK(regraph_pool_create(e, REGRAPH_NO_LIMIT, &pools[j]));
+        OK(regraph_sim_begin_capture(e, it.a));
+        if (i == 0) {
+            OK(regraph_allocate(e, pools[0], 4 * MIB, it.a, &block));
+            OK(regraph_free(e, block.id));
+        }
+        OK(regraph_begin_capture(e, pools[1], it.a, &capture));
+        if (i == 0) OK(regraph_begin_capture(e, pools[0], it.a, &capture));
+        OK(regraph_allocate(e, pools[1], 4 * MIB, it.a, &block));
+        OK(regraph_sim_launch(e, it.a, false));
+        OK(regraph_free(e, block.id));
+        for (j = 0; j < 2; j++) OK(regraph_pool_release(e, pools[j]));
+        IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, pools[1], it.a, &capture));
+        OK(regraph_sim_end_capture(e, it.a, &captured_graph));
+        if (i < 2) {
+            OK(regraph_end_capture(e, capture, captured_graph, &report));
+        } else {
+            OK(regraph_close_capture(e, capture, captured_graph));
+        }
+        if (i == 2) OK(regraph_capture_verdict(e, capture, &report));
+        if (i == 3) {
+            OK(regraph_abandon_capture(e, capture));
+        } else {
+            CHECK(used(it) > 0);
+            OK(regraph_release_graph(e, report.graph));
+        }
+        OK(regraph_empty_cache(e, NULL));
+        CHECK(used(it) == 0);
+    }
     regraph_engine_destroy(e);
 }
 

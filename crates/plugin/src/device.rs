@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use regraph::sync::{must_hold_none, AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use regraph::{tell_later, Later, Level};
 
 use super::addresses::Addresses;
@@ -523,6 +523,7 @@ impl<D: Transfer> Device<D> {
 
     /// What is done where memory is short, before a request is made again; false where that freed nothing.
     pub(super) fn last_resort(&self) -> bool {
+        must_hold_none("a last resort is called");
         let of_host = self.last_resort.get().is_some_and(|last_resort| last_resort());
         self.let_go() || of_host
     }

@@ -4,11 +4,12 @@
 use std::sync::OnceLock;
 
 use regraph::driver::{CaptureId, StreamHandle, Transfer};
-use regraph::engine::{self, BlockId, Spare};
+use regraph::engine::{self, BlockId, Engine, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
 use super::lending::Unseen;
+use super::watch::Watched;
 use super::{Error, Plugin, PoolKey};
 
 /// `CU_STREAM_LEGACY`: every blocking stream waits for its work, and it for theirs.
@@ -96,7 +97,9 @@ impl<D: Transfer> Plugin<D> {
     /// after what that stream holds, beside what the block's own holds.
     ///
     /// # Errors
-    /// [`Error::UnknownAddress`] where no live block begins there.
+    /// [`Error::UnknownAddress`] where no live block begins there; [`engine::Error::DeviceCaptures`] where the stream cannot
+    /// be asked about, as a default stream while another context of the device is current, and the device cannot be
+    /// waited for: the block is live still.
     #[inline]
     pub fn free_on(
         &self,
@@ -113,13 +116,13 @@ impl<D: Transfer> Plugin<D> {
             return held.unlocked(|| {
                 self.devices().for_each(|device| device.tell_free(address));
                 let (device, block) = self.take_out(address)?;
-                device.free_block(block, stream)
+                device.free_block((address, block), stream)
             });
         }
         let (device, block) = self.take_out(address)?;
         match device.engine.host().free_at_once(block, stream) {
             true => Ok(()),
-            false => held.unlocked(|| device.free_block(block, stream)),
+            false => held.unlocked(|| device.free_block((address, block), stream)),
         }
     }
 
@@ -140,22 +143,29 @@ impl<D: Transfer> Plugin<D> {
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         // An engine that forgets the stream takes its blocks for done with: none does while another one refuses.
         self.engines().try_for_each(|engine| engine.host().may_retire(stream))?;
+        self.retire(stream, |engine| engine.retire_stream(stream))
+    }
+
+    /// As [`Plugin::retire_stream`], for a stream that may go on.
+    ///
+    /// # Errors
+    /// [`engine::StreamRefusal::InUse`], also while a block that was allocated on it is live.
+    pub fn retire_unused(&self, stream: StreamHandle) -> Result<(), Error> {
+        self.retire(stream, |engine| engine.host().retire_unused(stream))
+    }
+
+    fn retire(
+        &self,
+        stream: StreamHandle,
+        retire: impl Fn(&Engine<Watched<D>>) -> Result<(), engine::Error>,
+    ) -> Result<(), Error> {
         for device in self.devices() {
-            device.engine.retire_stream(stream)?;
+            retire(&device.engine)?;
             if let Some(announced) = device.pools().announced.remove(&stream) {
                 device.end_route(announced.serial);
             }
         }
         Ok(())
-    }
-
-    /// As [`Plugin::retire_stream`], for a stream that its library may have going on: its object has gone, and another one
-    /// may stand for it.
-    ///
-    /// # Errors
-    /// [`engine::StreamRefusal::InUse`], also while a block that was allocated on it is live.
-    pub fn retire_unused(&self, stream: StreamHandle) -> Result<(), Error> {
-        self.engines().try_for_each(|engine| Ok(engine.host().retire_unused(stream)?))
     }
 
     /// A name for a pool of graphs that no host has given.
@@ -240,14 +250,19 @@ impl<D: Transfer> Plugin<D> {
 }
 
 impl<D: Transfer> Device<D> {
-    fn free_block(&self, block: BlockId, stream: Option<StreamHandle>) -> Result<(), Error> {
+    /// Frees a block that was taken out of the table; one that cannot be freed now is put back there.
+    fn free_block(
+        &self,
+        (address, block): (u64, BlockId),
+        stream: Option<StreamHandle>,
+    ) -> Result<(), Error> {
         let recorded = stream.map_or(Ok(()), |stream| self.engine.record_stream(block, stream));
-        if let Err(engine::Error::Driver(_)) = &recorded {
-            // What cannot be named is waited for: the block has gone from the table, and its address is lost else.
-            self.wait_for_all("free")?;
-            return Ok(self.engine.free(block)?);
-        }
-        recorded?;
+        let recorded = match recorded {
+            // What cannot be named is waited for.
+            Err(engine::Error::Driver(_)) => self.wait_for_all("free"),
+            recorded => recorded.map_err(Error::from),
+        };
+        recorded.inspect_err(|_| self.blocks.put_back(address, block))?;
         Ok(self.engine.free(block)?)
     }
 

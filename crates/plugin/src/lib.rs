@@ -246,7 +246,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Sets what a request calls that would fail for want of memory, with no lock held, before it is made again; the
-    /// first one set stays.
+    /// first one set stays. It must move no regions: it may be called where one wakes.
     pub fn set_last_resort(&self, last_resort: LastResort) {
         let _ = self.last_resort.set(last_resort);
     }

@@ -82,7 +82,7 @@ fn may_be_refused<R>(answer: Result<R, Error>) -> Option<R> {
             Error::Pool { why: PoolRefusal::Suspended { .. }, .. }
             | Error::DeviceCaptures { .. }
             | Error::Pool { why: PoolRefusal::Busy { .. }, .. }
-            | Error::Pool { why: PoolRefusal::Runs, .. }
+            | Error::Pool { why: PoolRefusal::Runs | PoolRefusal::Asleep, .. }
             | Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }
             | Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }
             | Error::Pool { why: PoolRefusal::NothingLent { .. }, .. }
@@ -295,6 +295,32 @@ fn two_threads_have_regions_sleep_and_wake() {
             }),
             body(move |_| {
                 may_be_refused(graph.launch(s));
+            }),
+        ]
+    });
+}
+
+/// Whatever the one call does meanwhile, what sleeps stays asleep until it is woken.
+#[test]
+fn a_pool_by_itself_is_resumed_while_its_region_goes_to_sleep() {
+    explore(RUNS, |stage| {
+        let s = stage.stream();
+        let pool = stage.engine.create_pool(PoolConfig::default().tag("weights"));
+        let block = stage.engine.allocate(pool, 2 * MIB, s).unwrap();
+        vec![
+            body(move |stage| {
+                // Until the other thread has come as far as that.
+                for _ in 0..40 {
+                    may_be_refused(stage.engine.host().resume_pool(pool));
+                }
+            }),
+            body(move |stage| {
+                let slept = may_be_refused(stage.regions.sleep(Tags::All));
+                if slept.is_some() {
+                    stage.engine.allocate(pool, 2 * MIB, s).unwrap_err();
+                }
+                stage.regions.wake(Tags::All).unwrap();
+                stage.engine.free(block.id).unwrap();
             }),
         ]
     });

@@ -94,7 +94,7 @@ def refuse_segments() -> None:
         raise Error(
             f"{name}={os.environ[name]} has PyTorch register segments with NCCL, which would keep what has gone of "
             "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
-            "REGRAPH_ALLOC_CONF), or unset the variable before."
+            "REGRAPH_ALLOC_CONF), or with the variable unset."
         )
 
 

@@ -30,6 +30,9 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
     if stream is None:
         stream = torch.cuda.current_stream(tensor.device)
     handle = stream if isinstance(stream, int) else stream.cuda_stream
+    address = tensor.untyped_storage().data_ptr()
+    if address == 0:  # No bytes, so no memory.
+        return
     if handle in DEFAULT:
         # It is the same on each device.
         of = torch.cuda.current_device() if isinstance(stream, int) else stream.device_index
@@ -38,9 +41,6 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
                 f"record_use: this is the default stream of device {of}, which regraph cannot tell from that of device "
                 f"{tensor.device.index}; use the tensor there on a stream of torch.cuda.Stream."
             )
-    address = tensor.untyped_storage().data_ptr()
-    if address == 0:  # No bytes, so no memory.
-        return
     try:
         _native.record_use(address, handle)
     except RuntimeError as error:

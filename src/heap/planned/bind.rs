@@ -115,7 +115,7 @@ impl PlannedHeap {
         entries
     }
 
-    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture is its graph's.
+    /// Maps what the plan of a capture says, whose scratch memory has gone. From then on the capture is its graph's.
     /// Nothing was entered since the plan was [prepared](PlannedHeap::prepare). `beside` tells whether other captures
     /// were under way meanwhile. After an error of the driver's the blocks have no memory.
     pub(crate) fn bind(
@@ -272,7 +272,7 @@ impl PlannedHeap {
     ) -> Result<bool, DriverError> {
         self.holding.release_orphans(driver);
         for row in 0..self.captures.len() {
-            if self.captures[row].owner == Owner::Over {
+            if self.captures[row].owner != Owner::Capture {
                 self.clear_scratch(driver, row)?;
             }
         }

@@ -101,7 +101,11 @@ std::shared_ptr<c10::GatheredContext> gathered_by(native::CreateContextFn gather
 
 }  // namespace
 
+// Within a request libraries may free what they keep: the request's own origin is told of it, too.
+thread_local bool inside = false;
+
 void Origin::enter(Of of) {
+  if (inside) return;
   auto context = std::make_unique<Context>();
   const auto least =
       of == Of::Allocation ? native::RecordContext::STATE : native::RecordContext::ALL;
@@ -113,10 +117,13 @@ void Origin::enter(Of of) {
   context->metadata = user_metadata;
   if (context->gathered == nullptr && context->compiled.empty() && context->metadata.empty()) return;
   hooks.context_set(context.release(), &drop_context);
-  entered_ = true;
+  entered_ = inside = true;
 }
 
-void Origin::leave() { hooks.context_set(nullptr, nullptr); }
+void Origin::leave() {
+  inside = false;
+  hooks.context_set(nullptr, nullptr);
+}
 
 bool is_kept() { return failure != nullptr; }
 

@@ -203,7 +203,8 @@ struct PoolSource {
   /* Shows a snapshot, of one pool or (0, 0) for all; throws. */                              \
   HOOK(void, snapshot_visit, (std::uint64_t first, std::uint64_t second, bool traces,         \
                               void* data, const Visitor* visitor))                            \
-  /* Has requests that fail told; the observer must not throw. */                             \
+  /* Has requests that fail told, and `last_resort` called before, which says whether it freed \
+     anything. Neither may throw. */                                                           \
   HOOK(void, oom_observe, (void (*observer)(const OomRow*), bool (*last_resort)()))           \
   /* Has memory told as it comes and goes, with locks of regraph's held; the watcher must     \
      not throw, nor call regraph. */                                                          \
