@@ -1,6 +1,6 @@
 //! Graphs that the plug-in launches for its host, by executables within a budget.
 
-use regraph::driver::{Driver, Functions, GraphHandle, StreamHandle};
+use regraph::driver::{Driver, ErrorKind, Functions, GraphHandle, StreamHandle};
 use regraph::engine::{self, Config, Lent, PoolRefusal, StreamRefusal};
 use regraph::graphs::ExecutableOptions;
 use regraph_plugin::{Error, Graph, PoolKey};
@@ -124,6 +124,19 @@ fn graphs_of_several_pools_share_one_within_a_budget() {
 }
 
 #[test]
+fn launches_on_every_stream_are_waited_for_before_an_executable_goes() {
+    let b = bench();
+    b.keep(None, ExecutableOptions::default().budget(2 * NODE));
+    let graphs = [1, 2, 3].map(|number| b.graph(POOL, &[number]));
+    for (graph, on) in graphs.iter().zip([0, 1, 1]) {
+        graph.launch(b.streams[on]).unwrap();
+    }
+    let mut before = b.notes.take();
+    before.sort_unstable();
+    assert_eq!((before, b.ran()), (vec![1, 2], vec![3]));
+}
+
+#[test]
 fn a_pool_that_is_named_has_a_budget_of_its_own() {
     let b = bench();
     b.keep(Some(POOL), shared().budget(NODE));
@@ -223,7 +236,9 @@ fn a_graph_that_cannot_be_taken_leaves_nothing() {
     let graph = b.capture(POOL, &[1]);
     let refused = b.host.plugin.take_graph(0, OTHER, graph);
     assert!(matches!(refused, Err(Error::UnknownPool { key: OTHER, .. })));
-    b.driver().fail_nth(Call::Nodes, 0, regraph::driver::ErrorKind::NotSupported);
+    b.driver().fail_host_nth(0, ErrorKind::NotSupported);
+    assert!(b.host.plugin.take_graph(0, POOL, graph).is_err());
+    b.driver().fail_nth(Call::Nodes, 0, ErrorKind::NotSupported);
     let refused = b.host.plugin.take_graph(0, POOL, graph);
     assert!(matches!(refused, Err(Error::Driver(_))));
     assert_eq!(b.counts(None).0, 0);
@@ -336,8 +351,11 @@ fn a_graph_whose_pool_is_gone_is_not_launched() {
 fn how_a_pool_s_executables_are_kept_stays_with_its_name() {
     let b = bench();
     b.keep(Some(POOL), ExecutableOptions::default().budget(NODE));
+    let (plugin, mut events) = (&b.host.plugin, Vec::new());
     for _ in 0..2 {
         let graphs = [1, 2].map(|number| b.graph(POOL, &[number]));
+        let borrowing = plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        plugin.end_borrowing(0, POOL, borrowing).unwrap();
         graphs.iter().for_each(|graph| graph.launch(b.streams[0]).unwrap());
         assert_eq!(b.ran(), [1, 2]);
         assert_eq!(b.driver().executable_memory(), NODE, "one at a time");
@@ -347,5 +365,8 @@ fn how_a_pool_s_executables_are_kept_stays_with_its_name() {
         }
         b.host.plugin.empty_cache().unwrap();
         assert!(b.host.plugin.pools(0).unwrap().iter().all(|pool| pool.key != POOL));
+        let [made, gone] = [Call::CreateEvent, Call::DestroyEvent].map(|it| b.driver().calls(it));
+        events.push(made - gone);
     }
+    assert_eq!(events[0], events[1], "nor do events stay");
 }

@@ -538,6 +538,19 @@ fn an_export_that_fails_leaves_the_block_as_it_is() {
 }
 
 #[test]
+fn what_is_another_engine_s_is_neither_closed_nor_offered() {
+    let (b, _, block) = with_block();
+    let (theirs, (_, shared)) = (other(&b), pieces(&b, block));
+    let [(_, address), (id, _)] =
+        [&b.engine, &theirs].map(|engine| import(engine, &sent(&shared)).unwrap());
+    b.engine.sharing().close_import(id).unwrap();
+    assert!(b.driver.behind(address, shared[0].bytes).is_some());
+    b.engine.sharing().offer(&shared).unwrap();
+    let refused = theirs.sharing().offer(&shared).unwrap_err();
+    assert!(refused.to_string().contains("offered by another allocator"), "{refused}");
+}
+
+#[test]
 fn nonsense_is_not_imported() {
     let (b, _, block) = with_block();
     let shared = pieces(&b, block).1;

@@ -70,13 +70,17 @@ fn a_handle_is_opened_once_and_unmapped_with_its_last_user() {
     let first = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     let second = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     assert_eq!(first, second);
+    let (others, other) = ours.two_pieces();
+    let beside = theirs.plugin.open_shared(0, &other.handle).unwrap();
     let behind = |address| ours.driver.behind(address, 5 * MIB);
     assert_eq!(behind(first.address + shared.offset), behind(blocks[1]));
     theirs.plugin.close_shared(first.id).unwrap();
     assert!(behind(first.address).is_some(), "someone else has it still");
     theirs.plugin.close_shared(first.id).unwrap();
-    assert!(behind(first.address).is_none());
+    assert!(behind(first.address).is_none() && behind(beside.address).is_some());
     assert!(matches!(theirs.plugin.close_shared(first.id), Err(Error::NotOpen)));
+    theirs.plugin.close_shared(beside.id).unwrap();
+    ours.give_back(others);
     let third = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     assert_ne!(third.id, first.id);
     theirs.plugin.close_shared(third.id).unwrap();
@@ -134,8 +138,9 @@ fn nothing_is_unmapped_while_something_captures() {
     // Opened again it is as it was.
     assert_eq!(theirs.plugin.open_shared(0, &shared.handle).unwrap(), opened);
     theirs.plugin.close_shared(opened.id).unwrap();
+    assert!(matches!(theirs.plugin.close_shared(opened.id), Err(Error::NotOpen)));
     theirs.end(stream, (1, 0));
-    theirs.plugin.empty_cache().unwrap();
+    theirs.plugin.open_shared(0, &ours.two_pieces().1.handle).unwrap();
     assert!(ours.driver.behind(opened.address, 5 * MIB).is_none());
 }
 
@@ -364,6 +369,17 @@ fn receives() {
     }
     let theirs = host_with(exportable());
     for handle in words() {
+        if let Some(handle) = handle.strip_prefix(b"call") {
+            let shared = Shared { handle: handle.to_vec(), offset: 0 };
+            let mut sender = callers(&shared, 1).remove(0);
+            let serials = handle[PIECES..].chunks(PIECE).flat_map(|piece| &piece[8..16]);
+            let question: Vec<u8> = [2, 0, 0, 0].iter().chain(serials).copied().collect();
+            let mut answer = Vec::new();
+            // The other end may be closed by then.
+            let _ = sender.write_all(&question).and_then(|()| sender.read_to_end(&mut answer));
+            println!("\nanswer {}", answer.len());
+            continue;
+        }
         match theirs.plugin.open_shared(0, &handle) {
             Ok(opened) => {
                 println!("\nanswer {}", origins(&theirs.driver, opened.address));
@@ -386,6 +402,7 @@ fn another_process_gets_the_very_memory_by_either_way() {
     let mut by_socket = shared.handle.clone();
     by_socket_alone(&mut by_socket);
     assert_eq!(receiver.ask(&by_socket), there);
+    assert_eq!(receiver.ask(&[b"call", &by_socket[..]].concat()), "1", "one word, and the end");
     // A board that is another file.
     let file = std::fs::File::open("/dev/null").unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -398,6 +415,18 @@ fn another_process_gets_the_very_memory_by_either_way() {
     let answer = answers.find(gone).unwrap();
     assert!(answer.contains("given the memory back"), "{answer}");
     assert!(answer.contains("keep the memory until it is opened"), "{answer}");
+}
+
+#[test]
+fn other_users_are_neither_asked_nor_answered() {
+    let ours = host_with(exportable());
+    let (_, mut shared) = ours.two_pieces();
+    by_socket_alone(&mut shared.handle);
+    let other = OtherProcess::of_another_user("sharing::handles::receives");
+    let Some(mut other) = other else { return };
+    assert_eq!(other.ask(&[b"call", &shared.handle[..]].concat()), "0");
+    let answer = other.ask(&shared.handle);
+    assert!(answer.contains("is another user's"), "{answer}");
 }
 
 #[test]
@@ -440,6 +469,8 @@ fn a_sender_that_does_not_answer_delays_no_other_handle() {
         let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
         theirs.plugin.close_shared(opened.id).unwrap();
         assert!(!waiting.is_finished(), "the other handle was waited for");
+        // Word that the descriptors are there, without them: this process had no room for more.
+        question.write_all(&[1]).unwrap();
         drop(question);
         let error = waiting.join().unwrap().unwrap_err();
         assert!(is_unreachable(&error), "{error}");
@@ -493,8 +524,8 @@ fn many_receivers_at_once() {
 fn callers(shared: &Shared, count: usize) -> Vec<UnixStream> {
     let secret = &shared.handle[SECRET..SECRET + 16];
     let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("regraph-{}-{secret}", std::process::id());
-    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let process = shared.handle[PROCESS..BOARD].try_into().map(u32::from_le_bytes).unwrap();
+    let address = SocketAddr::from_abstract_name(format!("regraph-{process}-{secret}")).unwrap();
     (0..count).map(|_| UnixStream::connect_addr(&address).unwrap()).collect()
 }
 

@@ -11,7 +11,8 @@ use crate::plugin::host::{host_on, Host};
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{self, CheckpointRefusal, Config, Lent, PoolConfig, SharingRefusal, Unknown};
+use regraph::engine::{self, CheckpointRefusal, Config, Lent, PoolConfig, PoolId};
+use regraph::engine::{SharingRefusal, Unknown};
 use regraph::{Engine, Pool};
 use regraph_plugin::{Error, HandleError, Loan, LoanId, LoanState, PoolKey, TakenLoan};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -77,6 +78,11 @@ impl Lender {
             matches!(why, engine::PoolRefusal::BlocksLent { .. })
         };
         self.launch().is_err_and(|error| refused(&error))
+    }
+
+    fn pool(&self) -> PoolId {
+        let pools = self.host.plugin.pools(0).unwrap();
+        pools.iter().find(|it| it.key == POOL).unwrap().pool
     }
 
     fn lent(&self) -> u64 {
@@ -174,6 +180,29 @@ fn a_launch_finds_out_that_a_loan_is_back() {
     }
     ours.sound();
     assert_eq!(ours.lent(), 0);
+}
+
+/// So does each other call that the block would be in the way of.
+#[test]
+fn calls_about_a_pool_find_out_that_a_loan_is_back() {
+    for call in ["recall_loan", "begin_capture", "lend", "suspend"] {
+        let (_, ours, loan, (theirs, taken)) = lent();
+        let pool = ours.pool();
+        theirs.plugin.give_back_loan(taken.id).unwrap();
+        while ours.state(&loan) != LoanState::Back {
+            thread::yield_now();
+        }
+        let engine = ours.host.plugin.engine(0).unwrap();
+        let held = || engine.statistics().unwrap().all.allocated_bytes.current;
+        let before = held();
+        match call {
+            "recall_loan" => assert!(ours.recall(&loan, SHORT)),
+            "begin_capture" => _ = ours.host.announce(ours.stream, POOL, true),
+            "lend" => assert!(ours.recall(&ours.lend(BYTES).unwrap(), SHORT)),
+            _ => _ = engine.host().suspend_discarding_outputs(pool).unwrap(),
+        }
+        assert_eq!(before - held(), BYTES, "{call}");
+    }
 }
 
 /// A host that waits until nothing is lent need not launch to find out.
@@ -281,6 +310,7 @@ fn a_borrower_is_asked_and_gives_back() {
     assert!(!theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap());
     assert!(!ours.recall(&loan, Duration::ZERO), "it has it still");
     assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
+    assert!(theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap(), "it is told again");
     // What it has taken it has not lent.
     assert!(is_unknown(&theirs.plugin.loan_state(taken.id).unwrap_err()));
     assert!(is_unknown(&theirs.plugin.recall_loan(taken.id, SHORT).unwrap_err()));
@@ -510,11 +540,18 @@ fn handles_that_name_no_loan_are_refused() {
 
 #[test]
 fn what_cannot_be_lent_says_why_and_is_freed() {
-    let (_, ours) = lender();
+    let (driver, ours) = lender();
     let error = ours.lend(BYTES + MIB).unwrap_err();
     assert!(matches!(error, Error::NothingLent { bytes, .. } if bytes == BYTES + MIB), "{error}");
     let error = ours.host.plugin.lend_to_process(0, (5, 5), MIB, ours.stream).unwrap_err();
     assert!(matches!(error, Error::UnknownPool { .. }), "{error}");
+    // What graphs read may be borrowed, and is offered to no other process.
+    let engine = ours.host.plugin.engine(0).unwrap();
+    let block = engine.host().lend(ours.pool(), MIB, ours.stream, Lent::AllFree).unwrap().unwrap();
+    let error = engine.sharing().offer_loan(block.id).unwrap_err();
+    assert!(matches!(error, engine::Error::Unknown { what: Unknown::Block(_), .. }), "{error}");
+    assert_eq!(driver.calls(Call::Export), 0);
+    engine.free(block.id).unwrap();
     ours.sound();
     // Memory that was not made for other processes.
     let driver = device();

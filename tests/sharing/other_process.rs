@@ -1,6 +1,7 @@
 //! A real process beside the tests': the same binary, in which one test that is left out otherwise answers questions.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Set for the other process alone.
@@ -16,16 +17,21 @@ pub struct OtherProcess {
 impl OtherProcess {
     /// A process that runs one test.
     pub fn new(test: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", test, "--nocapture"])
-            .env(OTHER, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::begin(test, |command| command).unwrap()
+    }
+
+    /// One of another user, which only root can begin.
+    pub fn of_another_user(test: &str) -> Option<Self> {
+        Self::begin(test, |command| command.uid(65534)).ok()
+    }
+
+    fn begin(test: &str, how: impl Fn(&mut Command) -> &mut Command) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", test, "--nocapture"]).env(OTHER, "1");
+        let mut child = how(command.stdin(Stdio::piped()).stdout(Stdio::piped())).spawn()?;
         let send = child.stdin.take().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
-        Self { child, send, answers }
+        Ok(Self { child, send, answers })
     }
 
     /// Sends bytes, and waits for the line that it answers with.
