@@ -387,3 +387,21 @@ fn every_call_may_fail_while_a_tree_goes_back() {
         }
     }
 }
+
+/// A checkpoint names addresses, from under which such captures move memory when they end.
+#[test]
+fn captures_after_a_checkpoint_neither_have_a_plan_nor_map_ahead() {
+    for plan in [PlanChoice::Exact, PlanChoice::None] {
+        let t = Trees::new(Config::default().settings(Settings::default().plan(plan)));
+        if plan == PlanChoice::None {
+            t.warm_up();
+        }
+        t.plugin.checkpoint(0, POOL).unwrap();
+        let before = t.driver.used_bytes();
+        let came = t.captured(|| {
+            (0..2).for_each(|_| _ = t.allocate(40 * MIB));
+            t.driver.used_bytes() - before
+        });
+        assert_eq!(came, 80 * MIB, "{plan:?}");
+    }
+}

@@ -10,6 +10,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal, Unknown};
 use regraph::graphs::Pool;
 use regraph::plan::{Compacted, Options, Used, User};
+use regraph::regions::{Regions, Tags};
 use regraph_sim::Call;
 use regraph_tagged::{Program, Work};
 
@@ -229,7 +230,7 @@ fn a_short_pool_can_be_suspended_and_released() {
 fn a_pool_waits_for_its_graphs() {
     let h = host();
     let engine = Arc::new(Engine::new(h.driver.clone(), Config::default()));
-    let pool = Pool::new(&engine, PoolConfig::default().plan(undivided()));
+    let pool = Pool::new(&engine, PoolConfig::default().plan(undivided()).tag("graphs"));
     assert_eq!((pool.excess_bytes().unwrap(), pool.compact().unwrap()), (0, 0));
     pool.suspend_discarding_outputs().unwrap();
     assert!(pool.compact().is_err() && pool.is_suspended() && !pool.is_short().unwrap());
@@ -251,7 +252,10 @@ fn a_pool_waits_for_its_graphs() {
     h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
     h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
     assert!(pool.compact().is_err() && pool.is_suspended() && pool.is_short().unwrap());
-    assert!(matches!(launch(), Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
+    let is_shut = |error| matches!(error, Error::Pool { why: PoolRefusal::Suspended { .. }, .. });
+    assert!(is_shut(launch().unwrap_err()));
+    // Nor can what it holds be read to be kept.
+    assert!(is_shut(Regions::new(&engine).sleep(Tags::All).unwrap_err()));
     pool.resume().unwrap();
     launch().unwrap();
     assert_eq!((pool.compact().unwrap(), pool.reserved().unwrap()), (4 * PAGE, 9 * PAGE));

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use super::host::{filter, host_on, host_with, Host};
 use crate::common::{once, remove_last_edge, while_it_waits};
@@ -747,8 +748,9 @@ fn capture_by_itself(h: &Host, s: StreamHandle) -> CaptureId {
 fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
     let (h, [s, t]) = host_with(Config::default().check(true)).with_streams();
     let first = capture_by_itself(&h, s);
-    // It goes on, whatever other streams ask for.
+    // It goes on, whatever other streams ask for, and other threads.
     h.allocate(t);
+    std::thread::scope(|scope| _ = scope.spawn(|| h.plugin.notice_ends()));
     assert_eq!((h.plugin.engine(0).unwrap().host().is_recording(), unjudged(&h)), (true, 0));
     h.driver.end_capture(s).unwrap();
     // Any request from outside captures notices the end.
@@ -1010,33 +1012,52 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 /// Each end of a pool is that of one route: of the capture's whose end the thread has told, and once.
 #[test]
 fn routes_that_end_beside_a_capture_s_end_are_their_own() {
-    let (h, [s]) = host().with_streams();
-    let other = (2, 0);
-    let ended = |key| h.plugin.end_pool(0, key).unwrap();
-    let goes = |key| {
-        let held = h.held_by(key);
-        h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
-        h.held_by(key) > held
-    };
-    [POOL, other].iter().for_each(|&key| h.plugin.begin_thread_pool(0, key).unwrap());
-    h.announce(s, POOL, true);
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    std::thread::scope(|scope| {
-        let theirs = || {
-            h.plugin.begin_thread_pool(0, POOL).unwrap();
-            ended(POOL);
-            assert!(!goes(POOL));
+    for is_shown in [false, true] {
+        let (h, [s]) = host().with_streams();
+        let other = (2, 0);
+        let ended = |key| h.plugin.end_pool(0, key).unwrap();
+        let goes = |key| {
+            let held = h.held_by(key);
+            h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
+            h.held_by(key) > held
         };
-        scope.spawn(theirs);
-    });
-    ended(other);
-    assert!(goes(POOL), "the thread's");
-    h.driver.end_capture(s).unwrap();
-    ended(POOL);
-    assert!(goes(POOL), "that was the capture's");
-    ended(POOL);
-    assert!(!goes(POOL));
-    h.plugin.capture_ended(0, s).unwrap();
+        h.announce(s, POOL, true);
+        [POOL, other].iter().for_each(|&key| h.plugin.begin_thread_pool(0, key).unwrap());
+        match is_shown {
+            true => h.plugin.capture_shown(0, s, |_, _| ()).unwrap(),
+            false => h.plugin.capture_ending(0, s, |_, _| ()).unwrap(),
+        }
+        std::thread::scope(|scope| {
+            let theirs = || {
+                h.plugin.begin_thread_pool(0, POOL).unwrap();
+                ended(POOL);
+                assert!(!goes(POOL));
+            };
+            scope.spawn(theirs);
+        });
+        ended(other);
+        assert!(goes(POOL), "the thread's");
+        h.driver.end_capture(s).unwrap();
+        ended(POOL);
+        assert!(goes(POOL), "that was the capture's");
+        ended(POOL);
+        assert!(!goes(POOL));
+        h.plugin.capture_failed(0, s).unwrap();
+    }
+}
+
+/// The driver answers no question about it then, and it is in no capture.
+#[test]
+fn the_legacy_stream_has_eager_memory_while_a_blocking_stream_captures() {
+    let (h, legacy) = (host(), StreamHandle::from_bits(0));
+    let blocking = h.driver.create_blocking_stream();
+    h.begin(blocking, POOL);
+    h.free(h.allocate(legacy));
+    assert_eq!(h.held_by(POOL), 0);
+    h.end(blocking, POOL);
+    h.driver.begin_capture(blocking, CaptureMode::Relaxed).unwrap();
+    h.free(h.allocate(legacy));
+    h.driver.end_capture(blocking).unwrap();
 }
 
 #[test]
@@ -1333,20 +1354,22 @@ fn a_compaction_holds_launches() {
     let h = Arc::new(host());
     h.capture(h.stream(), POOL, true);
     let (began, begins) = std::sync::mpsc::channel();
+    let begins = Arc::new(Mutex::new(begins));
     let (other, early) = (h.clone(), Arc::new(AtomicUsize::new(0)));
-    let counted = early.clone();
+    let (counted, later) = (early.clone(), begins.clone());
     let launch = move || {
         std::thread::spawn(move || {
             let launch = other.plugin.begin_launch(POOL, "replay");
             let _ = began.send(launch.is_ok());
         });
         // With nothing in its way it begins in no time.
-        let begun = begins.recv_timeout(std::time::Duration::from_millis(100));
+        let begun = begins.lock().unwrap().recv_timeout(Duration::from_millis(100));
         counted.fetch_add(usize::from(begun.is_ok()), Ordering::SeqCst);
     };
     h.driver.before("cuCtxSynchronize", once(launch));
     h.plugin.compact(0, Some(POOL)).unwrap();
     assert_eq!(early.load(Ordering::SeqCst), 0);
+    assert_eq!(later.lock().unwrap().recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
 fn excess_refused(h: &Host, key: PoolKey) -> bool {

@@ -161,7 +161,7 @@ impl Bench {
         let stream = engine.driver().create_stream().unwrap();
         let (regions, folder) = (Regions::new(&engine), Folder::new());
         let mut bench = Self { engine, regions, stream, blocks: Vec::new(), folder };
-        let sizes = [5 * MIB, 512, 3 * MIB, 1024, 5 * MIB, 512, 7 * MIB + 1536];
+        let sizes = [5 * MIB, 2 * MIB, 3 * MIB, 4 * MIB, 5 * MIB, 2 * MIB, 7 * MIB + 1536];
         for tag in ["weights", "cache", "weights", "weights"] {
             let pool = Pool::new(&bench.engine, PoolConfig::default().tag(tag));
             let blocks: Vec<_> =
@@ -398,8 +398,11 @@ fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
         let (first, _) = &bench.blocks[0];
         let of_first = bench.blocks.iter().map(|(block, _)| block);
         let of_first = of_first.filter(|block| block.pool().id() == first.pool().id());
+        let lowest = of_first.clone().min_by_key(|block| block.address()).unwrap();
         let last = of_first.max_by_key(|block| block.address()).unwrap();
         assert_eq!(shown(last, 0, last.bytes() + 512).unwrap(), None);
+        let with_gaps = last.address() + last.bytes() - lowest.address();
+        assert_eq!(shown(lowest, 0, with_gaps).unwrap(), None);
         assert_eq!(bench.region("weights").file_bytes, bench.live("weights"));
         bench.fail(Fault::Unread(0));
         let refused = shown(first, 0, 512).map(|_| 0);
