@@ -1,9 +1,5 @@
-//! Checkpoints: the live blocks of a pool, to be brought back to life at their addresses.
-//!
-//! A host that records a tree of graphs in one pool goes back to the end of a graph that it recorded
-//! before, and records another one behind it. What lived in the pool at that point must live again, so
-//! that the new graph's blocks lie beside it. Restoring changes tables and no memory: what the blocks hold is
-//! what the last launch of their graphs has left there.
+//! Checkpoints: a host that records a tree of graphs in one pool brings a pool's live blocks back to life at their
+//! addresses, and goes on from there (design/allocator.md, "Checkpoints"; design/safety.md, "Restored blocks").
 
 use super::history::{Asked, EventKind};
 use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};

@@ -1,11 +1,8 @@
-//! Figures that are exact, peaks included, though no single place sees all memory: `design/allocator.md` ("Figures").
+//! Figures that are exact, peaks included, though no single place sees all memory (design/allocator.md, "Figures").
 //!
-//! The sum of all allowances never exceeds the peak seen so far, so as long as every counter stays within its allowance
-//! there can be no new peak. A counter is *settled* when its allowance becomes what it counts, and the sums are changed
-//! by the difference; so once all counters are settled the sums of the allowances are the figures.
-//!
-//! [`Accounts`] know what has changed since it was counted last, and the sums for reports; [`Figures`] are what
-//! reports say, with the meanings that PyTorch gives them.
+//! A counter is *settled* when its allowance becomes what it counts, and the sums are changed by the difference: once
+//! all are settled the sums of the allowances are the figures. [`Accounts`] know what has changed since it was counted
+//! last, and the sums for reports; [`Figures`] are what reports say, with the meanings that PyTorch gives them.
 
 use std::fmt;
 

@@ -1,10 +1,7 @@
 //! Serving a capture from a layout, and learning layouts from runs outside captures and from earlier captures
-//! (`design/plans.md`).
+//! (design/plans.md, "Layouts: capturing twice" and "Learning").
 //!
-//! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its markers are proven; a
-//! layout that does not fit the capture costs memory, never safety. Each is given up once blocks lie beside it that take
-//! what it saves. One that the host has not asked for is to cost nothing: its arena gets memory in pieces, where a block
-//! needs it, and it is given up where requests have no place in it.
+//! A layout is a wish: the heap hands each place out like any other. One that fits badly costs memory, never safety.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

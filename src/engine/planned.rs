@@ -1,12 +1,7 @@
-//! Captures whose memory comes at their end, and memory that captures map ahead.
+//! Captures whose memory comes at their end (design/plans.md, "In the engine"), and memory that captures map ahead.
 //!
-//! Large blocks of such a capture get addresses of their own (`heap/planned`). At its end a plan is
-//! made from its journal, the checker judges the capture with what the plan puts where, and only then
-//! is memory mapped: a plan that was not judged hands nothing out.
-//!
-//! Premapped memory goes, or is kept, before a capture of its pool ends, before work outside captures is handed a place
-//! in its pool, and before a use of such a block outside its capture is recorded (`design/safety.md`, "Exchanged
-//! pieces").
+//! Premapped memory goes, or is kept (design/safety.md, "Exchanged pieces"), before a capture of its pool ends, work
+//! outside captures is handed a place in its pool, or a use of such a block outside its capture is recorded.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -1,10 +1,8 @@
-//! Streams outside captures, and what of their work has completed: timelines, positions and fences, as
-//! `design/allocator.md` has them ("Streams outside captures").
+//! Streams outside captures: timelines, positions and fences (design/allocator.md, "Streams outside captures").
 //!
-//! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
-//! that another thread named last, where any thread has captured: the stream may come into a capture between the question
-//! and the record. Nor on one of an unknown device. The timeline then *owes* a fence; one that is recorded later covers
-//! all that was submitted before.
+//! No event is recorded while the timeline's stream captures, nor where it may begin to meanwhile (another thread named
+//! it last, and any thread has captured), nor on one of an unknown device. The timeline then *owes* a fence; one that
+//! is recorded later covers all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};

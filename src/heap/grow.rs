@@ -1,16 +1,9 @@
 //! Growth: where memory from the driver makes a place for a block (design/allocator.md, "Growth" and "Mapping ahead").
 //!
-//! Memory is mapped where the least of it is missing: behind the free end of the segment that grows, or in a hole
-//! beside free ranges. What is *premapped*, beyond what blocks take and in no range, counts as missing then, so that it
-//! changes nothing but the cost. Releasing it *exchanges* its piece for one of the size in use, at the same address,
-//! and what the piece held is lost. That is sound while nothing has run that used the piece, and the caller keeps this
-//! so:
-//!
-//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures under way, and
-//! > no use of it outside its capture is known.
-//!
-//! Before one of these would change (a capture ends, work outside captures is to be handed a place, a use outside is
-//! recorded) the premapped memory is released, or *kept*: it becomes idle memory, and its piece is never exchanged.
+//! What is *premapped*, beyond what blocks take and in no range, changes nothing but the cost: it counts as missing.
+//! Releasing it *exchanges* its piece for one of the size in use, at the same address, which loses what the piece held;
+//! where it is *kept* instead it becomes idle memory. Callers keep the invariant that makes exchanges sound
+//! (design/safety.md, "Exchanged pieces").
 
 use std::sync::Arc;
 

@@ -1,13 +1,7 @@
 //! What finished graphs left: what they keep of it between launches, and how captures come to it (design/allocator.md,
-//! "From graph to graph").
+//! "From graph to graph"; design/safety.md, "What graphs lend").
 //!
-//! A block that was allocated and freed in one capture holds nothing when its graph has run. An output that was freed
-//! after its capture may be read by another graph, and an input that its capture freed is filled before each launch:
-//! memory that such a block ever lay on is *kept*, by address, for as long as the pool has a graph.
-//!
-//! Where all of the heap of captures' blocks is idle as a capture begins in a pool with graphs, it is *closed*, and
-//! opened from the front in units of the device's granularity, as if it were mapped only then: so where blocks lie does
-//! not depend on what was captured before.
+//! Memory that a freed output or a freed input ever lay on is *kept*, by address, for as long as the pool has a graph.
 
 use std::collections::BTreeMap;
 

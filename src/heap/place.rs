@@ -1,10 +1,4 @@
-//! Where a block goes (design/allocator.md, "The rule"), and what streams gave back outside captures.
-//!
-//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up after
-//! [`TRIES`] ranges that the requester may not take; a second one then begins where the requester's last search gave
-//! up, and gives up likewise. Each time that both fail halves what the requester's next searches try, down to [`FEW`];
-//! each place that the second finds doubles it again. A place that both overlook costs memory, not safety; where
-//! memory is short, none is overlooked.
+//! Where a block goes (design/allocator.md, "The rule" and "The index"), and what streams gave back outside captures.
 //!
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
 //! it covers. The rule by which a requester may take a free range is [`Heap::takes`].

@@ -1,9 +1,5 @@
-//! Segments: where a heap's memory comes from.
-//!
-//! With virtual memory management a segment is one reserved range of addresses into which pieces of
-//! physical memory are mapped. One that can grow is filled from the front, so that growth extends
-//! its last free range; pieces that are given back leave holes, which growth fills again. Without
-//! virtual memory management, or where segments are fixed, each is got whole and given back whole.
+//! Segments: where a heap's memory comes from. One that grows is a reserved range of addresses, with pieces of physical
+//! memory mapped from the front; any other is got whole and given back whole (design/allocator.md, "Growth").
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

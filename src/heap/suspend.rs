@@ -1,12 +1,6 @@
 //! Memory that goes back to the driver: for a while, or for good (design/allocator.md, "Suspension" and "Giving back").
 //!
-//! The table of ranges stays as it is while a heap is suspended: a block that is freed changes the table and nothing
-//! else. Nothing is handed out, and nothing is given back by range. A piece goes and comes in single steps, each of
-//! them one call of the driver. Where a call fails, the piece stands where the call before it left it, and either way
-//! goes on from there.
-//!
-//! For good go idle ranges that no graph uses, in whole pieces, without a wait; a hole stays in the table, which growth
-//! fills again.
+//! A piece goes and comes in single steps, each one call of the driver; from a failed one either way goes on.
 
 use super::range::{Range, RangeId, RangeState, Users};
 use super::segment::HeapSegment;

@@ -1,13 +1,7 @@
-//! What sleeping regions hold in files.
+//! What sleeping regions hold in files (design/sleep-and-lend.md, "Files" and "A file that processes share").
 //!
 //! Between the device and a file all goes through a few locked spans of [`SLOT`] bytes, each of which a thread has for
-//! itself: it is filled, and emptied before it is filled again. A file has no name, so that no other process finds it,
-//! and the system takes its room back when it is closed, also where the process is killed.
-//!
-//! A file that processes share ([`Backup::Shared`]) has its name when all is in it, and from then on none writes to it. A
-//! process that finds one reads it once: where it holds what the process would write, that is what the process keeps. The
-//! file must be this user's, and no other may write to it, or its contents could change behind the comparison. It ends with
-//! a [`MARK`]: whatever else has the name stays as it is.
+//! itself. A file that processes share ([`Backup::Shared`]) ends with a [`MARK`]: whatever else has the name stays.
 
 use std::ffi::OsString;
 use std::fs::{remove_file, rename, symlink_metadata, File};

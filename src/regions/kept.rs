@@ -1,10 +1,7 @@
-//! What live blocks of sleeping pools hold, in memory of the host or in files.
+//! What live blocks of sleeping pools hold, in memory of the host or in files (design/sleep-and-lend.md, "Copies").
 //!
-//! Going to sleep, what goes to files is all there before anything is unmapped (`files.rs`). What goes to memory is
-//! copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind every so
-//! many bytes: when all is under way, a piece of the pool is unmapped as soon as what it holds has been copied, while the
-//! copies of the next ones go on. Coming, what pieces held is copied when they are mapped, from memory while the next
-//! ones are mapped. What is kept stays as it is until all has come.
+//! One stream copies to memory of the host, in order, and an event stands behind every so many bytes: a piece is
+//! unmapped as soon as what it holds has been copied. What is kept stays as it is until all has come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

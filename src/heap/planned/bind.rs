@@ -1,10 +1,8 @@
 //! Memory behind addresses: a plan is carried out, the memory goes and comes again as in [`Heap`](crate::heap::Heap)s,
 //! and what no block and no graph needs any more is released.
 //!
-//! **Compaction** gives graphs other pieces at the same addresses. What holds a live block, is fixed, or belongs to a
-//! capture that others were beside stays as it is: contents are never moved, and graphs that may run at once come to
-//! share nothing. All else is unmapped, and then the heap is one that is short of a part: resuming it maps the new
-//! pieces.
+//! **Compaction** (design/plans.md) exchanges pieces. What holds a live block, is fixed, or belongs to a capture that
+//! others were beside stays. All else is unmapped, and the heap is short of a part: resuming it maps the new pieces.
 
 use std::collections::BTreeMap;
 

@@ -1,20 +1,12 @@
-//! What is free of the addresses that a capture's blocks have had, and for whom (design/plans.md has the rules with
-//! their reasons, and "Scratch memory").
+//! What is free of the addresses that a capture's blocks have had, and for whom (design/plans.md, "Addresses" and
+//! "Scratch memory").
 //!
-//! What counts is how many pages are in use. A page that holds a block that is live, or not proven to be done with, is
-//! in use anyway: further blocks of its stream, and of its *peers* ([`Learners::peers`]), go into its gaps. All other
-//! pages are taken anew, or are such as others have had where the memory would go the same way in a plan that lets each
-//! page go to the next taker among those of which the fewest streams know (`knowers`); where a block gets new
-//! addresses, as many pages of old ones are forgotten. What is known here of who knows decides which addresses are had
-//! again, never who may have them: that is asked of proofs, again only once they have changed. A set of streams is a
-//! bit each.
+//! What is known here of who knows (`knowers`, a set of streams as a bit each) decides which addresses are had again,
+//! never who may have them: that is asked of proofs, again only once they have changed.
 //!
 //! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
-//! each stream; besides, a block costs only what lies in its place.
-//!
-//! Scratch memory is a few pieces, each mapped over and over, and never read or written. The largest piece that is
-//! there is mapped wherever it fits, and a larger one is made as soon as it may be: together they are no more than what
-//! the capture's blocks hold at once, or one page.
+//! each stream; besides, a block costs only what lies in its place. Scratch memory is a few pieces, each mapped over
+//! and over: the largest piece that is there is mapped wherever it fits, and a larger one is made as soon as it may be.
 
 use std::collections::BTreeSet;
 
