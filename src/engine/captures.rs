@@ -83,15 +83,14 @@ impl<D: Driver> Engine<D> {
     /// blocks before this call, and launches the graph after it: what the blocks hold until then may be lost
     /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)).
     ///
-    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph. Without the
-    /// checker no capture is judged: no dependency may be edited by hand, with the setting `programmatic` `deny` no
-    /// launch may be programmatic, and `auto` is `lag`. If the capture is accepted, what it freed is there for later
-    /// captures into the same pools, blocks not freed stay allocated as the graph's outputs, and the pools belong to
-    /// one more graph.
+    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph. Without it no
+    /// capture is judged: no dependency may be edited by hand, with the setting `programmatic` `deny` no launch may be
+    /// programmatic, and `auto` is `lag`. If the capture is accepted, what it freed is there for later captures into
+    /// the same pools, blocks not freed stay allocated as the graph's outputs, and the pools belong to one more graph.
     ///
     /// # Errors
-    /// After each of these the graph must not be launched, and the capture is rolled back as by
-    /// [`Engine::abandon_capture`]:
+    /// After each of these the graph must not be launched, and the capture is rolled back
+    /// ([`Engine::abandon_capture`]):
     /// - [`Error::Refused`] by the checker;
     /// - [`Error::CaptureAgain`] by the checker; the same work, captured again, is accepted ([`Engine::set_attempt`]);
     /// - [`Error::SetBack`] where there is no checker;
@@ -210,16 +209,15 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(())
     }
 
-    /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
-    /// may have the place of a block from before it that it frees itself: one of the first pool that it
-    /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
-    /// has been given by now is completed when the block is freed; else it waits as any other.
+    /// Tells the engine that the calling thread is about to begin a capture on `stream`, and records an event there, so
+    /// that the capture may have the place of a block from before it that it frees itself: one of the first pool that
+    /// it uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream has been
+    /// given by now is completed when the block is freed; else it waits as any other.
     ///
-    /// **The host promises** that the stream is given no work outside captures that uses a block of that pool
-    /// until the next [`Engine::begin_capture`] that names the stream: that of this capture, directly after
-    /// it has begun, and that the capture is no body of a loop: the next turn would find in an input's place
-    /// what this one has written there. A capture of the stream that is first heard of by a request has no
-    /// inputs, nor has the next one. Costs an event, which is recorded on the stream.
+    /// **The host promises** that the stream is given no work outside captures that uses a block of that pool until the
+    /// next [`Engine::begin_capture`] that names the stream: that of this capture, directly after it has begun; and
+    /// that the capture is no body of a loop, whose next turn would find in an input's place what this one has written
+    /// there. A capture of the stream that is first heard of by a request has no inputs, nor has the next one.
     ///
     /// # Errors
     /// [`StreamRefusal::PerThread`].
@@ -231,9 +229,9 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Tells the engine that the calling thread is about to begin a capture on `stream`, as [`HostCalls::expect_capture`]
-    /// does, and promises nothing. From now on no thread records an event on another thread's stream, which may come into a
-    /// capture meanwhile: the driver could crash.
+    /// Tells the engine that the calling thread is about to capture on `stream`, and promises nothing. From now on no
+    /// thread records an event on another thread's stream, which may come into a capture meanwhile: the driver could
+    /// crash.
     ///
     /// # Errors
     /// [`StreamRefusal::PerThread`].

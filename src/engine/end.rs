@@ -623,13 +623,12 @@ impl<D: Driver> Engine<D> {
     /// driver and instantiate its graph. *The graph must not be launched before [`Engine::verdict`] has accepted it.*
     ///
     /// The capture is over for its pools: later captures may take its memory, and its blocks may be freed, as after
-    /// [`Engine::end_capture`]. The checker judges a copy of the graph, made before this returns, on a thread of its
-    /// own. It judges the following before this returns, on the caller's thread:
-    /// - captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside));
-    /// - captures whose memory is mapped at their end;
-    /// - captures that are searched for late uses ([`Config::find_late_uses`](super::Config::find_late_uses)) or for
-    ///   early reads ([`Settings::early_reads`](crate::settings::Settings::early_reads));
-    /// - with the setting `programmatic` `auto` or `deny`, captures with a programmatic launch.
+    /// [`Engine::end_capture`]. The checker judges a copy of the graph on a thread of its own, but before this returns,
+    /// on the caller's thread, captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside)), captures
+    /// whose memory is mapped at their end, captures that are searched for late uses
+    /// ([`Config::find_late_uses`](super::Config::find_late_uses)) or early reads
+    /// ([`Settings::early_reads`](crate::settings::Settings::early_reads)), and, with the setting `programmatic` `auto`
+    /// or `deny`, captures with a programmatic launch.
     ///
     /// # Errors
     /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no verdict to ask for.

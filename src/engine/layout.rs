@@ -947,20 +947,20 @@ impl<D: Driver> Plans<'_, D> {
         Ok(())
     }
 
-    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes as the first
-    /// one noted follows a layout for the blocks noted, in its first pool ([`Plans::follow_layout`] says what that is),
-    /// unless it gets its memory at its end or has a layout of its own. The latest 16 runs are kept. Returns how many
-    /// blocks were noted; a run without blocks is not kept.
+    /// Ends what [`Plans::learn`] began, and returns how many blocks were noted. From now on each capture whose first
+    /// request is for as many bytes as the first one noted follows a layout for these blocks, in its first pool
+    /// ([`Plans::follow_layout`]), unless it gets its memory at its end or has a layout of its own. The latest 16 runs
+    /// that have blocks are kept.
     ///
     /// The layout is made at the first such capture's first request: in up to some two seconds for up to 6,000 blocks,
-    /// in some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and a second
-    /// capture that begins in the same way then makes the layout for itself. In the layout, blocks that are live now
-    /// stay in use to the end; blocks that were live before [`Plans::learn`] have no place. What streams know of each
-    /// other outside captures is guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory. A run is followed, and a message says where it is not,
-    /// if each of its streams but the first uses a block of another one in one of the first two turns that the host
-    /// gives it, or has one turn alone, and, with several streams, if its layout takes less memory than blocks that are
-    /// placed as they come. Where it is not, no capture follows an earlier run that begins with as many bytes either.
+    /// in some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile; a second capture
+    /// that begins so then makes it for itself. Blocks that are live now stay in use to the end in it; those from
+    /// before [`Plans::learn`] have no place. What streams know of each other outside captures is guessed from the
+    /// blocks that are recorded for more than one of them ([`Engine::record_stream`]); a wrong guess costs memory. A
+    /// run is followed if each of its streams but the first uses a block of another one in one of the first two turns
+    /// that the host gives it, or has one turn alone, and, with several streams, if its layout takes less memory than
+    /// blocks that are placed as they come. Else a message says so, and no capture follows an earlier run that begins
+    /// with as many bytes either.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         heard::in_order(self.0.end_run()?).for_each(|demand| heard.add(demand));

@@ -59,20 +59,18 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool
-    /// use: what these do not keep between launches. `None` where there is no such place, the stream captures or a
-    /// capture into the pool is under way. The pool never grows for it, and memory that captures get at their end,
-    /// as planned, is not lent.
+    /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool use: what
+    /// these do not keep between launches. `None` where there is no such place, the stream captures or a capture into
+    /// the pool is under way. The pool never grows for it, and memory that captures get at their end, as planned, is
+    /// not lent. Costs what [`Engine::allocate`] does where the stream's cache has nothing.
     ///
     /// **The host promises** that work of the stream from now on comes after all launches of the pool's graphs so far,
-    /// and that no block is lent while a graph is launched. [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps
-    /// these promises, and a pool of [`graphs`](crate::graphs) calls [`HostCalls::follow_lent`] before each launch; a
-    /// host that launches by itself makes that call.
+    /// and that no block is lent while a graph is launched. A host that launches by itself calls
+    /// [`HostCalls::follow_lent`] before each launch. [`graphs::Pool::lend`](crate::graphs::Pool::lend) and launches of
+    /// [`graphs`](crate::graphs) do all of this.
     ///
     /// Once the block is freed, its memory goes to what the stream borrows next; after the next launch, or once the
     /// stream's work has completed, also to other streams that borrow and to captures of the pool.
-    ///
-    /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
     ///
     /// # Errors
     /// [`Error::ZeroBytes`], [`Error::Unknown`], [`PoolRefusal::Suspended`],

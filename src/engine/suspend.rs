@@ -246,28 +246,23 @@ impl<D: Driver> Engine<D> {
 
 impl<D: Driver> HostCalls<'_, D> {
     /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs, until
-    /// [`HostCalls::resume_pool`] maps memory there again. Returns how many bytes went. **Everything that the memory
-    /// held is lost.** The call waits for nothing.
+    /// [`HostCalls::resume_pool`] maps memory there again. Returns how many bytes went; 0 where the pool is suspended
+    /// already. **Everything that the memory held is lost.** The call waits for nothing, and costs two calls of the
+    /// driver for each piece of memory.
     ///
-    /// No work that uses memory of the pool may be running, or be submitted before the pool is resumed: launches of its
-    /// graphs, and work on blocks of it that are live, included. The engine sees neither launches of graphs nor work on
-    /// live blocks, so the host answers for these. Work on freed blocks must have completed as far as the engine can
-    /// tell; for a stream that belongs to another thread, that thread must have called [`Engine::mark_stream`].
-    ///
-    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended only by its own call, which waits for its graphs and then
-    /// refuses launches.
+    /// **The host answers** that no work on live blocks of the pool, and no launch of its graphs, runs or is submitted
+    /// before the pool is resumed: the engine sees neither. Work on freed blocks must have completed as far as the
+    /// engine can tell; for a stream that belongs to another thread, that thread calls [`Engine::mark_stream`] before.
     ///
     /// Until the pool is resumed, allocations from it and captures into it fail with [`PoolRefusal::Suspended`]. Its
-    /// blocks can still be freed and recorded for streams, its graphs released, and the pool destroyed. Suspending it
-    /// again does nothing and returns 0.
+    /// blocks can still be freed and recorded for streams, its graphs released, and the pool destroyed.
     ///
     /// Live blocks that belong to a graph do not matter, since a launch of the graph writes them anew. Where other
     /// blocks are live the pool is not suspended; [`HostCalls::suspend_discarding_all`] suspends it all the same.
     ///
-    /// Costs two calls of the driver for each piece of memory.
-    ///
     /// # Errors
-    /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
+    /// [`PoolRefusal::Owned`] for a [`graphs::Pool`](crate::graphs::Pool), whose own call waits for its graphs and then
+    /// refuses launches; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
     /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's, memory that had gone by then is
     /// gone; if there was any, the pool is suspended ([`HostCalls::is_suspended`]), and a second call goes on with the
     /// rest. A pool that is short of a part ([`HostCalls::is_short`]) is refused too while it has live blocks of no
@@ -286,13 +281,12 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.suspend(pool, true, ("suspend_discarding_all", false))
     }
 
-    /// Maps memory again wherever a suspended pool, or a pool that is short of a part, had some. Returns how many bytes
-    /// came back, 0 for any other pool. **Their contents are undefined.**
+    /// Maps memory again wherever a suspended pool, or a pool that is short of a part, had some, at the cost of three
+    /// calls of the driver for each piece. Returns how many bytes came back, 0 for any other pool. **Their contents are
+    /// undefined.**
     ///
     /// Where memory is short, or a limit is reached, free memory of other pools goes back to the driver first, and at
     /// last the host waits for the streams, as [`Engine::allocate`] does outside captures.
-    ///
-    /// Costs three calls of the driver for each piece of memory.
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`] for a [`graphs::Pool`](crate::graphs::Pool), which has a call of its own;
@@ -335,28 +329,26 @@ impl<D: Driver> HostCalls<'_, D> {
     /// bytes went back to the driver. Addresses stay, and so do contents of live blocks; all other contents are lost.
     /// The call waits for nothing.
     ///
-    /// No graph of the pool may be running, or be launched before this has returned; work on live blocks may go on.
-    /// Work on freed blocks must have completed, as for [`HostCalls::suspend_discarding_outputs`]. A
-    /// [`graphs::Pool`](crate::graphs::Pool) is compacted only by its own call, which waits for its graphs. Graphs of
-    /// captures that were under way beside each other keep their memory as it is.
+    /// **The host answers** that no graph of the pool is running, or is launched before this has returned; work on live
+    /// blocks may go on. Work on freed blocks must have completed, as for [`HostCalls::suspend_discarding_outputs`].
+    /// Graphs of captures that were under way beside each other keep their memory as it is.
     ///
     /// The lost contents include outputs that were freed, and what only the run of a capture wrote to blocks that it
     /// freed. A graph that reads a freed output finds it again once the graph that writes it has been launched, if the
     /// pool's graphs are launched in the order of their captures, as before. A graph none of whose outputs were freed
-    /// overwrites no output of another graph that it did not overwrite before.
-    ///
-    /// The checker judges what is to change before anything does.
+    /// overwrites no output of another graph that it did not overwrite before. The checker judges what is to change
+    /// before anything does.
     ///
     /// The search for new pieces is not exact: another call may find more. Where nothing would go back nothing is
     /// touched. Else the call costs one unmapping for each old mapping and two calls of the driver for each new one, of
     /// which there may be more.
     ///
     /// # Errors
-    /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use;
-    /// [`PoolRefusal::Owned`], [`PoolRefusal::Suspended`], [`Error::Unknown`],
-    /// [`PoolRefusal::CompactionRefused`]. After an error of the driver's either all memory is mapped, or the pool
-    /// is short of a part ([`HostCalls::is_short`]): then live blocks hold what they held, no graph of the pool may
-    /// be launched, and [`HostCalls::resume_pool`] goes on.
+    /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use; [`PoolRefusal::Owned`]
+    /// for a [`graphs::Pool`](crate::graphs::Pool), whose own call waits for its graphs; [`PoolRefusal::Suspended`];
+    /// [`PoolRefusal::CompactionRefused`]; [`Error::Unknown`]. After an error of the driver's either all memory is
+    /// mapped, or the pool is short of a part ([`HostCalls::is_short`]): then live blocks hold what they held, no graph
+    /// of the pool may be launched, and [`HostCalls::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.0.compact(pool, ("compact_pool", false))
     }

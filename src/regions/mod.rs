@@ -71,11 +71,9 @@ pub enum Backup {
     /// once. A process that goes to sleep compares what its blocks hold with the file, byte by byte. If all is the
     /// same, the process writes nothing and keeps the file open until the region is awake. Else it writes a file and
     /// puts that in the other's place. While another process writes, this one waits, for up to a minute and a second
-    /// for each 128 MiB, and compares with the new file; if that differs too, the contents go to a file without a name,
-    /// as with [`Backup::File`].
-    ///
-    /// Only a backup of this user's, which a mark at its end shows, is replaced. Another file, a link or a pipe of that
-    /// name stays as it is: the contents go to a file without a name, and a warning says so.
+    /// for each 128 MiB, and compares with the new file. Where that differs too, the contents go to a file without a
+    /// name, as with [`Backup::File`]; so they do, with a warning, where the name is that of a link, a pipe or a file
+    /// that is no backup of this user's (a mark at its end shows that): it stays as it is.
     ///
     /// Each region of a process needs a file of its own, and all processes run as one user. In a folder of a tmpfs,
     /// such as `/dev/shm`, the file is memory that processes share. The file stays until the host removes it; processes
@@ -242,35 +240,31 @@ impl<D: Transfer> Regions<D> {
     /// Waits for the device, gives the device memory of regions back to the driver, and returns how many bytes went.
     /// From the call until the regions are awake no work may be submitted that uses their memory; allocations from
     /// them, captures into them and launches of graphs of their pools are refused, also where a pool had no memory or
-    /// is made while its region sleeps. Blocks can be freed, and graphs released.
+    /// is made while its region sleeps. Blocks can be freed, and graphs released. Before the call, the program waits
+    /// for work of other devices that uses the memory. Other processes must not have it mapped.
     ///
-    /// Before the call, the program waits for work of other devices that uses the regions' memory. Other processes must
-    /// not have that memory mapped.
+    /// Kept are the contents of live blocks, of outputs of graphs that were freed after their captures, and of inputs
+    /// that captures freed; not of blocks that a capture both allocated and freed: the library assumes that each launch
+    /// writes them before reading. What eager work wrote to such a block during the capture, as a library may that
+    /// initialises its workspace, is lost, and launches read undefined data.
     ///
-    /// The contents of live blocks are kept, of outputs of graphs that were freed after their captures, and of inputs
-    /// that captures freed. Blocks that a capture both allocated and freed are not kept: the library assumes that each
-    /// launch writes them before reading. If eager work wrote to such a block during the capture, as a library may that
-    /// initialises its workspace, that is lost, and launches read undefined data.
-    ///
-    /// Regions that sleep stay as they are, and so do pools that the host has suspended by itself
-    /// ([`HostCalls::suspend_pool`](crate::engine::HostCalls::suspend_pool)): they wake by
+    /// Regions that sleep stay as they are, and so do pools that the host has suspended by itself: they wake by
     /// [`HostCalls::resume_pool`](crate::engine::HostCalls::resume_pool) alone, and may be used then.
     ///
-    /// Costs two driver calls for each piece of memory, and one for each run of live blocks, or for each 32 MiB of a
-    /// longer run. The copies take some 18 us a MiB. Where too few pages of the host are locked
-    /// ([`Regions::reserve_host`]), the call locks pages first, at some 45 us a MiB by 16 threads and 330 by one.
-    /// Contents that go to a file ([`Backup::File`], [`Backup::Shared`]) take as long as the disk takes to write them,
-    /// or to read the file that is there; no memory goes before. Calls of the engine go on all the while; calls that
-    /// have these regions sleep or wake, or change their memory of the host, take turns.
+    /// Costs two driver calls for each piece of memory, and one for each run of live blocks, or each 32 MiB of a longer
+    /// run. Copies take some 18 us a MiB, and locking pages, where too few are locked ([`Regions::reserve_host`]), some
+    /// 45 us a MiB by 16 threads and 330 by one. A file ([`Backup::File`], [`Backup::Shared`]) takes as long as the
+    /// disk takes to write it, or to read the one that is there; no memory goes before. Calls of the engine go on all
+    /// the while; calls that have these regions sleep or wake, or change their memory of the host, take turns.
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
     /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
-    /// [`PoolRefusal::CannotSuspend`] (memory that is not mapped, or from a source), [`PoolRefusal::Exported`]
-    /// (memory that must stay), [`PoolRefusal::HasBlocks`] (blocks of other pools lie in the memory), [`Error::Backup`]
-    /// (a file cannot be written, or the host has no memory), which gives back what was locked, and
-    /// [`Error::OrderLost`]. After an error of the driver the regions may sleep in part: another sleep goes on from
-    /// there, and waking brings all back with its contents.
+    /// [`PoolRefusal::CannotSuspend`] (memory that is not mapped, or from a source), [`PoolRefusal::Exported`] (memory
+    /// that must stay), [`PoolRefusal::HasBlocks`] (blocks of other pools lie in the memory), [`Error::Backup`] (a file
+    /// cannot be written, or the host has no memory), which gives back what was locked, and [`Error::OrderLost`]. After
+    /// an error of the driver the regions may sleep in part: another sleep goes on from there, and waking brings all
+    /// back with its contents.
     pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         self.shut(tags, true)?.sleep()
     }
@@ -379,9 +373,8 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, with the contents of their live blocks,
-    /// and returns how many bytes came. The host waits for the copies: afterwards any stream may use the memory.
-    ///
-    /// Where memory is short, free memory of other pools goes back to the driver first, as in [`Engine::allocate`].
+    /// and returns how many bytes came. The host waits for the copies: afterwards any stream may use the memory. Where
+    /// memory is short, free memory of other pools goes back to the driver first, as in [`Engine::allocate`].
     ///
     /// Costs three driver calls for each piece of memory, and copies at some 18 us a MiB, which go on meanwhile. Calls
     /// of the engine go on all the while; calls that have these regions sleep or wake take turns.
