@@ -1,9 +1,9 @@
 //! What holds of an engine's state between calls: the page to read before any of its tables is changed.
 //!
-//! Each function below says what holds of one of them, and finds what does not; a table with private fields is checked
-//! in its own file, and said here. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at the cost
-//! of a look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not hold to
-//! it.
+//! Each function below finds what does not hold of one of them (design/architecture.md says what does); a table with
+//! private fields is checked in its own file. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at
+//! the cost of a look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not
+//! hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.
@@ -58,8 +58,7 @@ pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
 }
 
 impl Page<'_> {
-    /// A row of the table has a pool and its two heaps, or is vacant; those that lend are listed. Each heap keeps to
-    /// its own page.
+    /// The table of pools and each heap keep to their own pages.
     fn pools_and_heaps(&self) -> Verdict {
         let pools = &self.state.pools;
         pools.verify()?;
@@ -81,9 +80,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A row of the table has a block of the row's name, or is vacant; it is in one of the two lists of its pool, whose
-    /// bytes are theirs; what is sorted by address does not overlap. A block's heap is its pool's. One of a capture
-    /// under way is known there by its row, or by its name where it waits for that capture's thread to free it.
+    /// A block of a capture under way is known there by its row, or by its name where it waits for that capture's
+    /// thread to free it.
     fn live_blocks(&self) -> Verdict {
         let State { blocks, pools, captures, .. } = self.state;
         for (_, block, ..) in blocks.each() {
@@ -112,10 +110,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A row of a stream cache is live or cached, or vacant. What is cached stands in the list of its stream, pool and
-    /// size, was used by no other stream, and may be handed out; lists that have anything are found when leases are
-    /// taken back. A leased row is one live block, which was handed out outside captures; a pool that is shut has
-    /// none cached.
+    /// A leased row is one live block, which was handed out outside captures; a pool that is shut has none cached.
     fn stream_caches(&self) -> Verdict {
         let blocks = &self.state.blocks;
         let mut leases = Vec::new();
@@ -141,11 +136,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A stream in use has one timeline, and what is remembered of lately is that. Positions complete in the order in
-    /// which they were closed: `completed`, then the fences, then the one that is open. A timeline that has a fence, or
-    /// owes one, or has something parked that is due, is looked at. A mark, wherever one is kept, is reached or will
-    /// be: a fence behind it is there, or owed, or asked for. A range may be ordered by a position of a timeline whose
-    /// stream is gone: that is completed. What a pool waits for names each timeline once.
+    /// A mark, wherever one is kept, is reached or will be: a fence behind it is there, or owed, or asked for. A range
+    /// may be ordered by a position of a timeline whose stream is gone: that is completed.
     fn timelines(&self) -> Verdict {
         let State { timelines, pools, waiting, blocks, captures, .. } = self.state;
         timelines.verify()?;
@@ -169,9 +161,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What waits is looked at in turn, or parked at the one mark that it waits for, or held by one capture under way;
-    /// it waits for something. It is a range of its pool's, and of the captures that are known to use it each is under
-    /// way.
+    /// What waits is a range of its pool's, with a number that was given.
     fn what_waits(&self) -> Verdict {
         let State { timelines, pools, waiting, captures, .. } = self.state;
         waiting.verify(timelines.parked(), captures)?;
@@ -212,10 +202,7 @@ impl Page<'_> {
         Err(format!("of holders and ranges, in order, {holder:?} has none, or {range:?} has none"))
     }
 
-    /// Each capture under way has a number and an age of its own, and knows each of its streams by its handle. A pool
-    /// counts the captures that use it; those beside each other know that they are. While there is one, nothing in the
-    /// pool is a stream's own; without, nothing is premapped. What a capture gave back is known by its nodes and by one
-    /// of its streams.
+    /// What a capture gave back is known by its nodes and by one of its streams.
     fn captures(&self) -> Verdict {
         let State { pools, captures, .. } = self.state;
         captures.verify()?;
@@ -255,9 +242,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A pool counts its graphs. Without any, and without a capture that may become one, nothing of it is graphs' but
-    /// what a capture that was not announced may have used: no live block but one that a restoration put there, nothing
-    /// lent, and nothing that waits.
+    /// Without graphs, and a capture that may become one, nothing of a pool is graphs' but what a capture that was not
+    /// announced may have used, and live blocks that a restoration put there.
     fn graphs(&self) -> Verdict {
         let State { pools, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
@@ -291,8 +277,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A pool counts its live blocks in memory of graphs that is lent, and their bytes; while there are any, or work on
-    /// such blocks to come after, and while it is shut, the next launch asks.
+    /// While a pool has live blocks in lent memory, or work to come after, or is shut, its next launch asks.
     fn lent_memory(&self) -> Verdict {
         let State { pools, blocks, .. } = self.state;
         for pool in pools.iter() {
@@ -307,8 +292,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that
-    /// knows of it; else it is over.
+    /// Planned memory belongs to a capture under way that uses the pool, or to a graph that knows of it.
     fn planned_captures(&self) -> Verdict {
         let State { pools, captures, .. } = self.state;
         for pool in pools.iter() {
@@ -327,8 +311,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// All heaps of a pool are open, or none is. What is asleep is shut, and belongs to a region; the `Regions` that
-    /// keep what one of its pools holds keep what all hold.
+    /// Heaps of a pool may be shut in different ways. One keeper keeps what all pools of a region hold.
     fn sleep(&self) -> Verdict {
         let pools = &self.state.pools;
         for pool in pools.iter() {
@@ -350,9 +333,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Live blocks are counted once: by the engine, by pool and class, or by the stream cache that leases them. Heaps
-    /// whose figures have changed since they were counted are noted. Of all others the counters say what is so; what
-    /// all counters may count without asking is known by pool and in all, and is no more than the peak.
+    /// Of heaps whose change is not noted the counters say what is so. What all counters may count without asking is no
+    /// more than the peak.
     fn figures(&self, caches: &StreamCaches) -> Verdict {
         let State { pools, blocks, accounts, .. } = self.state;
         let mut sums: Vec<[Amounts; 3]> = Vec::new();

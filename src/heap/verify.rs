@@ -64,8 +64,7 @@ impl Heap {
         segments.filter_map(|(number, segment)| Some((number, segment.as_ref()?)))
     }
 
-    /// Ranges lie one behind the other from a segment's begin to where memory is in use, in multiples of 512 bytes;
-    /// each is linked with its neighbours both ways, and the segment knows the last.
+    /// Ranges lie one behind the other in each segment, up to where memory is in use.
     fn ranges_tile_segments(&self) -> Verdict {
         let mut met = 0;
         for (number, segment) in self.each_segment_there() {
@@ -93,10 +92,7 @@ impl Heap {
         Ok(())
     }
 
-    /// By state: what is idle or a stream's has no markers, what a capture gave back has some; of graphs' memory it is
-    /// known whether they keep it, and of other idle memory they keep none; without `has_closed` nothing is closed. Holes
-    /// are listed once, have no hole beside them, and lie where memory can come and go. The segment that grows is one
-    /// that can.
+    /// By state: whether there are markers, whether graphs keep the memory, and where holes may be.
     fn ranges_are_what_they_say(&self) -> Verdict {
         let mut holes = self.holes.clone();
         holes.sort_unstable();
@@ -155,8 +151,7 @@ impl Heap {
         Ok(())
     }
 
-    /// The runs are, by address, the longest chains of free neighbours, and their directory knows the largest of each
-    /// part.
+    /// The runs are, by address, the longest chains of free neighbours.
     fn runs_are_the_free_ranges(&self) -> Verdict {
         self.runs.verify()?;
         let is_free = |id: RangeId| self.ranges[id].state.is_free();
@@ -177,7 +172,7 @@ impl Heap {
     }
 
     /// Behind every range but holes, and behind what is premapped, lie pieces of memory, or what stands for pieces that
-    /// are away, each byte in one of them and nowhere else. An allocation is all there. Premapped memory ends a piece.
+    /// are away, each byte in one of them and nowhere else.
     fn pieces_lie_behind_ranges(&self) -> Verdict {
         for (number, segment) in self.each_segment_there() {
             let (end, front) = (segment.address + segment.mapped, segment.mapped);
@@ -211,9 +206,7 @@ impl Heap {
         Ok(())
     }
 
-    /// What a heap counts by hand is what its ranges and segments come to. So the memory that it holds, and that the
-    /// driver has until the heap is resumed, is what is in blocks, what waits, and what is free. All of it is there
-    /// while the heap is open.
+    /// What a heap counts by hand is what its ranges and segments come to. All of it is there while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
         let (mut live, mut free, mut waiting, mut ordered) = (0, 0, (0, 0), 0);
         for (_, range) in self.each_range() {

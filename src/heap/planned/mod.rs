@@ -457,8 +457,7 @@ impl PlannedHeap {
         Ok(())
     }
 
-    /// What is counted by hand is what the pieces, the scratch memory and the blocks that wait come to. All memory is
-    /// there while the heap is open.
+    /// What is counted by hand is what pieces, scratch memory and blocks that wait come to.
     fn sums_are_sums(&self) -> Verdict {
         let scratch = self.captures.iter().flat_map(|planned| &planned.scratch);
         let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + 1, all.1 + it.0));
