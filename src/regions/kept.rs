@@ -4,6 +4,7 @@
 //! unmapped as soon as what it holds has been copied. What is kept stays as it is until all has come.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ptr;
 use std::sync::Arc;
 
 use super::files::{BackupFile, Draft, Loads, Toward, Turn};
@@ -188,53 +189,14 @@ impl<D: Transfer> HostCopies<D> {
     }
 }
 
-/// What has no place on the host yet of the pools that go: of the first of them so many bytes, from a place in a run on.
-struct Unplaced<'a> {
-    pools: &'a [Held],
-    left: u64,
-    run: usize,
-    /// Of the run.
-    placed: u64,
-}
+/// What has no place on the host yet, in order: of which pool it is, its address, and its size in bytes.
+type Unplaced<'a> = VecDeque<(&'a Held, u64, u64)>;
 
-impl<'a> Unplaced<'a> {
-    fn new(pools: &'a [Held]) -> Self {
-        let left = pools.first().map_or(0, held_bytes);
-        Self { pools, left, run: 0, placed: 0 }
-    }
-
-    /// The pool of which something has no place, with how many bytes that is.
-    fn pool(&mut self) -> Option<(&'a Held, u64)> {
-        while let ([_, rest @ ..], 0) = (self.pools, self.left) {
-            *self = Self::new(rest);
-        }
-        self.pools.first().map(|pool| (pool, self.left))
-    }
-
-    /// How many bytes of spans all takes.
-    fn needed(&self) -> u64 {
-        let rest = self.pools.iter().skip(1);
-        HostMemory::needed(self.left)
-            + rest.map(|held| HostMemory::needed(held_bytes(held))).sum::<u64>()
-    }
-
-    /// Gives the next part of the first pool a place at the front of a span; none where the span or the pool is at its end.
-    fn place(&mut self, span: &mut Span) -> Option<KeptPart> {
-        let &(address, bytes) = self.pools.first()?.runs().get(self.run)?;
-        let (place, part) = span.take((bytes - self.placed).min(CHUNK));
-        let at = place.0 as u64;
-        let chunk = KeptPart { address: address + self.placed, bytes: part, at };
-        self.left -= part;
-        self.placed += part;
-        if self.placed == bytes {
-            (self.run, self.placed) = (self.run + 1, 0);
-        }
-        (part > 0).then_some(chunk)
-    }
-}
-
-fn held_bytes(held: &Held) -> u64 {
-    held.runs().iter().map(|(_, bytes)| bytes).sum()
+/// The first pool of which something has no place, with how many bytes that is.
+fn first_of<'a>(unplaced: &Unplaced<'a>) -> Option<(&'a Held, u64)> {
+    let &(first, ..) = unplaced.front()?;
+    let of_first = unplaced.iter().take_while(|(held, ..)| ptr::eq(*held, first));
+    Some((first, of_first.map(|(.., bytes)| bytes).sum()))
 }
 
 /// What goes into a file of a region.
@@ -275,7 +237,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
     pub(super) fn file(&mut self, pools: &[(Held, Backup)]) -> Result<(), Error> {
         let mut regions: BTreeMap<Arc<str>, Filed<'_>> = BTreeMap::new();
         self.copies.give_up(|pool| pools.iter().any(|(held, _)| held.pool().id == pool), |_| false);
-        for (held, backup) in pools.iter().filter(|(held, _)| held_bytes(held) > 0) {
+        for (held, backup) in pools.iter().filter(|(held, _)| !held.runs().is_empty()) {
             let region = held.pool().tag.clone().unwrap_or_default();
             let filed =
                 regions.entry(region).or_insert_with(|| Filed { backup, end: 0, kept: Vec::new() });
@@ -348,14 +310,46 @@ impl<'a, D: Transfer> Moving<'a, D> {
     /// Copies what pools hold to memory of the host, each as soon as there is a place: while pages are locked, what has
     /// one is copied. Waits for no copy; after an error copies may be under way.
     pub(super) fn copy(&mut self, pools: &[Held]) -> Result<(), Error> {
-        let (driver, call) = (self.engine.driver(), self.call);
+        let (engine, stream, call) = (self.engine, self.stream, self.call);
+        let driver = engine.driver();
         self.copies.give_up(|pool| pools.iter().any(|held| held.pool().id == pool), |_| false);
-        let Self { engine, stream, copies, .. } = self;
-        let HostCopies { kept, host, under_way, .. } = &mut **copies;
-        let mut lane = Lane { engine, stream: *stream, kept, under_way };
-        let mut unplaced = Unplaced::new(pools);
-        lane.fill(host, &mut unplaced)?;
-        let missing = unplaced.needed();
+        let HostCopies { kept, host, under_way, .. } = &mut *self.copies;
+        let runs = |held| Held::runs(held).iter().map(move |&(at, bytes)| (held, at, bytes));
+        let mut unplaced: Unplaced<'_> = pools.iter().flat_map(runs).collect();
+        // Begins the copies of all that has a place by now.
+        let mut fill = |host: &mut HostMemory, unplaced: &mut Unplaced<'_>| {
+            while let Some((held, mut left)) = first_of(unplaced) {
+                let Some(mut span) = host.take(left) else { break };
+                // From here on the span goes with what is kept in it, also if copies fail.
+                let contents = kept.entry(held.pool().id).or_default();
+                contents.spans.push(span);
+                let (mut from, mut behind) = (0, 0);
+                while left > 0 && !span.is_empty() {
+                    let Some((_, next, rest)) = unplaced.front_mut() else { break };
+                    let (place, bytes) = span.take((*rest).min(CHUNK));
+                    let chunk = KeptPart { address: *next, bytes, at: place.0 as u64 };
+                    driver.copy_to_host(place, chunk.address, bytes, stream)?;
+                    contents.chunks.push(chunk);
+                    from = if behind == 0 { chunk.address } else { from };
+                    (*next, *rest) = (*next + bytes, *rest - bytes);
+                    if *rest == 0 {
+                        unplaced.pop_front();
+                    }
+                    (left, behind) = (left - bytes, behind + bytes);
+                    if behind >= CHUNK || span.is_empty() || left == 0 {
+                        let event = Event::behind(engine, stream)?;
+                        under_way.push_back((held.pool().id, from, event));
+                        behind = 0;
+                    }
+                }
+            }
+            Ok::<(), DriverError>(())
+        };
+        fill(host, &mut unplaced)?;
+        let pools =
+            unplaced.make_contiguous().chunk_by(|(one, ..), (next, ..)| ptr::eq(*one, *next));
+        let missing =
+            pools.map(|runs| HostMemory::needed(runs.iter().map(|run| run.2).sum())).sum();
         if missing == 0 {
             return Ok(());
         }
@@ -363,54 +357,15 @@ impl<'a, D: Transfer> Moving<'a, D> {
         let locked = host.allocate(driver, missing, |host| {
             // Slabs that other threads had begun come behind an error too, which stands.
             if copied.is_ok() {
-                copied = lane.fill(host, &mut unplaced);
+                copied = fill(host, &mut unplaced);
             }
             copied.is_ok()
         });
         copied?;
         locked.map_err(|short| {
-            short.told(call, unplaced.pool().map(|(held, _)| held.pool().clone()))
+            short.told(call, first_of(&unplaced).map(|(held, _)| held.pool().clone()))
         })?;
-        debug_assert!(unplaced.pool().is_none(), "all has a place");
-        Ok(())
-    }
-}
-
-/// From the device to the host.
-struct Lane<'a, D: Transfer> {
-    engine: &'a Arc<Engine<D>>,
-    stream: StreamHandle,
-    kept: &'a mut BTreeMap<PoolId, PoolContents>,
-    under_way: &'a mut VecDeque<(PoolId, u64, Arc<Event<D>>)>,
-}
-
-impl<D: Transfer> Lane<'_, D> {
-    /// Begins the copies of all that has a place by now.
-    fn fill(
-        &mut self,
-        host: &mut HostMemory,
-        unplaced: &mut Unplaced<'_>,
-    ) -> Result<(), DriverError> {
-        while let Some((held, left)) = unplaced.pool() {
-            let Some(mut span) = host.take(left) else { break };
-            // From here on the span goes with what is kept in it, also if copies fail.
-            let contents = self.kept.entry(held.pool().id).or_default();
-            contents.spans.push(span);
-            let (mut from, mut behind) = (0, 0);
-            while let Some(chunk) = unplaced.place(&mut span) {
-                let KeptPart { address, bytes, at } = chunk;
-                let place = HostPlace(at as usize);
-                self.engine.driver().copy_to_host(place, address, bytes, self.stream)?;
-                contents.chunks.push(chunk);
-                from = if behind == 0 { address } else { from };
-                behind += bytes;
-                if behind >= CHUNK || span.is_empty() || unplaced.left == 0 {
-                    let event = Event::behind(self.engine, self.stream)?;
-                    self.under_way.push_back((held.pool().id, from, event));
-                    behind = 0;
-                }
-            }
-        }
+        debug_assert!(unplaced.is_empty(), "all has a place");
         Ok(())
     }
 }
