@@ -95,7 +95,7 @@ fn one_function_decides_what_a_requester_may_take() {
     let names = |names: &[&str]| set(names.iter().map(|&name| name.to_owned()));
     assert_eq!(
         of(".covers("),
-        names(&["place.rs: takes_inside", "planned/place.rs: is_for", "planned/space.rs: rank"])
+        names(&["place.rs: takes_inside", "planned/space.rs: is_for", "planned/space.rs: rank"])
     );
     // Whether a range is in the requester's own order.
     assert_eq!(of("timeline == Some("), names(&["place.rs: takes_outside"]));

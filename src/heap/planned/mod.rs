@@ -5,8 +5,8 @@
 //! that hold nothing which must last are shared by the graphs of the pool, which never run at once. A piece lasts while
 //! a block on it is live, and then no other graph uses it. Once no addresses lie on it, it goes back to the driver.
 //!
-//! * [`place`]: addresses for a block, new ones or those of a layout, and what lies on the pages that blocks have had.
-//! * [`space`]: which of those pages a stream may have again, and what lies behind addresses for the time being.
+//! * [`place`]: addresses for a block, new ones or those of a layout, and what lies behind them for the time being.
+//! * [`space`]: what lies on the pages that blocks have had, and which of them a stream may have again.
 //! * [`bind`]: a plan carried out; less memory for graphs that are there, none for a while, none any more.
 
 mod bind;

@@ -2,19 +2,23 @@
 //!
 //! Each stream has runs of new addresses of its own and goes along them, and a block begins on a page of
 //! its own there, or in the gap at the end of the page before. Of a *layout*'s addresses it is known beforehand what
-//! lies where. A *stretch* is whole pages of addresses, with what lies on each of their bytes, and the gaps in them.
-
-use smallvec::SmallVec;
+//! lies where.
+//!
+//! Scratch memory is a few pieces, each mapped over and over (design/plans.md, "Scratch memory"): the largest piece that
+//! is there is mapped wherever it fits, and a larger one is made as soon as it may be.
 
 use super::space::{Asker, Space};
 use super::{BlockLife, Bound, Physical, PlannedBlock, PlannedCapture, PlannedHeap};
-use crate::capture::{Markers, Proof, StreamIndex};
+use crate::capture::{Markers, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
 use crate::heap::place::Placed;
 use crate::heap::range::{RangeState, SegmentId, Users};
 use crate::heap::segment::{create, unit, Access, HeapSegment};
 use crate::heap::Supply;
+
+/// Sizes of scratch pieces, in units of the device's granularity.
+const SIZES: [u64; 4] = [1, 4, 16, 64];
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -222,6 +226,95 @@ impl PlannedHeap {
         let beneath = laid.space.take(asker.stream, place);
         Ok(Some(self.enter_block(row, place, Some((asker.stream, beneath)))))
     }
+
+    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
+    /// After an error of the driver's nothing has changed, but that what it could not unmap again stays noted.
+    fn lay(
+        &mut self,
+        driver: &impl Driver,
+        row: usize,
+        (address, bytes): (u64, u64),
+        asked: u64,
+        limit: u64,
+    ) -> Result<u64, DriverError> {
+        let unit = unit(driver.memory_support());
+        let planned = &mut self.captures[row];
+        let most = planned.peak.max(planned.held + asked);
+        let PlannedCapture { scratch: pieces, scratch_at: mapped, .. } = planned;
+        if let Some(row) = mapped.iter().rposition(|it| it.0 == address) {
+            // What could neither be opened nor unmapped.
+            driver.unmap(address, mapped[row].1)?;
+            mapped.swap_remove(row);
+        }
+        let held: u64 = pieces.iter().map(|(size, _)| size).sum();
+        let pays = |size: &u64| *size <= limit && held + size <= most;
+        let mut sizes = SIZES.iter().rev().map(|units| units * unit);
+        let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
+        let fits = pieces.iter().copied().filter(|&(size, _)| size <= bytes);
+        let fits = fits.max_by_key(|&(size, _)| size);
+        let (size, memory) = match fits {
+            Some(piece) if piece.0 >= wanted => piece,
+            smaller => {
+                let create = |size: u64| (size <= limit).then(|| driver.create(size));
+                let made = match create(wanted) {
+                    Some(Err(error)) if error.is_out_of_memory() && smaller.is_none() => {
+                        (unit, create(unit))
+                    }
+                    made => (wanted, made),
+                };
+                match (smaller, made) {
+                    (_, (size, Some(Ok(memory)))) => {
+                        pieces.push((size, memory));
+                        self.holding.came(size, 1);
+                        (size, memory)
+                    }
+                    // What is there does too, in more mappings.
+                    (Some(piece), _) => piece,
+                    (None, (_, Some(Err(error)))) => return Err(error),
+                    (None, (_, None)) => return Ok(0),
+                }
+            }
+        };
+        driver.map(address, size, memory)?;
+        mapped.push((address, size));
+        driver.set_access(address, size).inspect_err(|_| {
+            // If this fails too, the next attempt begins with it, or it goes with the rest.
+            if driver.unmap(address, size).is_ok() {
+                mapped.pop();
+            }
+        })?;
+        Ok(size)
+    }
+
+    /// Takes the scratch memory of a capture away before its plan is carried out, and returns how often it was mapped.
+    pub(crate) fn clear_scratch_of(
+        &mut self,
+        driver: &impl Driver,
+        capture: CaptureId,
+    ) -> Result<usize, DriverError> {
+        let Some(row) = self.row(capture) else { return Ok(0) };
+        let mapped = self.captures[row].scratch_at.len();
+        self.clear_scratch(driver, row)?;
+        Ok(mapped)
+    }
+
+    /// Takes all scratch memory of a capture away. What the driver does not take stays for the next attempt.
+    pub(super) fn clear_scratch(
+        &mut self,
+        driver: &impl Driver,
+        row: usize,
+    ) -> Result<(), DriverError> {
+        let planned = &mut self.captures[row];
+        while let Some(&(address, bytes)) = planned.scratch_at.last() {
+            driver.unmap(address, bytes)?;
+            planned.scratch_at.pop();
+        }
+        while let Some((bytes, memory)) = planned.scratch.pop() {
+            self.holding.went(bytes, 1);
+            self.holding.release(driver, memory);
+        }
+        Ok(())
+    }
 }
 
 /// Addresses for one layout. No other blocks lie there.
@@ -238,206 +331,5 @@ impl Laid {
     /// What is free here, where an address is of these.
     pub(super) fn space_of(&mut self, address: u64) -> Option<&mut Space> {
         (self.start..self.end).contains(&address).then_some(&mut self.space)
-    }
-}
-
-/// Whole pages: one, or more without a live block.
-#[derive(Debug)]
-pub(super) struct Stretch {
-    /// Whose block it had first; `None` where there was none.
-    owner: Option<StreamIndex>,
-    /// All its bytes, by address: one part at least. What is live lies between what is free.
-    parts: SmallVec<[Part; 1]>,
-}
-
-#[derive(Debug)]
-struct Part {
-    start: u64,
-    end: u64,
-    /// What must be proven to have it; none while a block lies there.
-    given: Option<Markers>,
-}
-
-impl Part {
-    fn is_free(&self) -> bool {
-        self.given.is_some()
-    }
-
-    fn is_for(&self, proof: Proof<'_>) -> bool {
-        self.given.as_ref().is_some_and(|markers| proof.covers(markers))
-    }
-
-    fn bytes(&self) -> u64 {
-        self.end - self.start
-    }
-}
-
-impl Stretch {
-    /// Addresses without a live block: a stream that gets them must have proven `given`.
-    pub(super) fn idle(
-        (start, end): (u64, u64),
-        owner: Option<StreamIndex>,
-        given: Markers,
-    ) -> Self {
-        let parts = SmallVec::from_buf([Part { start, end, given: Some(given) }]);
-        Self { owner, parts }
-    }
-
-    /// Where it begins and ends.
-    #[inline]
-    pub(super) fn extent(&self) -> (u64, u64) {
-        (self.parts[0].start, self.parts[self.parts.len() - 1].end)
-    }
-
-    pub(super) fn owner(&self) -> Option<StreamIndex> {
-        self.owner
-    }
-
-    /// It is a stream's from now on.
-    pub(super) fn owned_by(self, owner: StreamIndex) -> Self {
-        Self { owner: Some(owner), ..self }
-    }
-
-    /// What has been given back, each with what must be proven to have it.
-    pub(super) fn given(&self) -> impl Iterator<Item = &Markers> {
-        self.parts.iter().filter_map(|part| part.given.as_ref())
-    }
-
-    /// Whether there is more than one proof to be had for parts of it.
-    pub(super) fn is_mixed(&self) -> bool {
-        self.parts.len() > 1
-    }
-
-    /// How many live blocks have a part of it.
-    pub(super) fn live(&self) -> usize {
-        self.parts.iter().filter(|part| !part.is_free()).count()
-    }
-
-    /// Whether a stream may have all of it.
-    pub(super) fn is_for(&self, proof: Proof<'_>) -> bool {
-        self.parts.iter().all(|part| part.is_for(proof))
-    }
-
-    /// Whether a stream may have all that lies there of some addresses.
-    pub(super) fn is_free(&self, (from, to): (u64, u64), proof: Proof<'_>) -> bool {
-        let mut here = self.parts.iter().filter(|part| part.start < to && part.end > from);
-        here.all(|part| part.is_for(proof))
-    }
-
-    /// How many bytes at its beginning are free for a stream.
-    pub(super) fn start_gap(&self, proof: Proof<'_>) -> u64 {
-        self.parts.iter().take_while(|part| part.is_for(proof)).map(Part::bytes).sum()
-    }
-
-    /// How many bytes at its end are free for a stream.
-    pub(super) fn end_gap(&self, proof: Proof<'_>) -> u64 {
-        self.parts.iter().rev().take_while(|part| part.is_for(proof)).map(Part::bytes).sum()
-    }
-
-    /// Whether no live block lies at its beginning.
-    pub(super) fn begins_free(&self) -> bool {
-        self.parts.first().is_some_and(Part::is_free)
-    }
-
-    /// Whether no live block lies at its end.
-    pub(super) fn ends_free(&self) -> bool {
-        self.parts.last().is_some_and(Part::is_free)
-    }
-
-    /// The first address of a gap at which a stream may have `bytes`.
-    pub(super) fn fit(
-        &self,
-        (start, end): (u64, u64),
-        bytes: u64,
-        proof: Proof<'_>,
-    ) -> Option<u64> {
-        let mut begin = None;
-        let gap = &self.parts[self.first_from(start)..self.first_from(end)];
-        gap.iter().find_map(|part| {
-            if !part.is_for(proof) {
-                begin = None;
-                return None;
-            }
-            let begin = *begin.get_or_insert(part.start);
-            (part.end - begin >= bytes).then_some(begin)
-        })
-    }
-
-    /// Cuts off what lies behind an address, where no live block does.
-    pub(super) fn split_off(&mut self, at: u64) -> Self {
-        self.part_at(at);
-        let parts = self.parts.drain(self.first_from(at)..).collect();
-        Self { owner: self.owner, parts }
-    }
-
-    /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
-    pub(super) fn occupy(&mut self, (from, to): (u64, u64), beneath: &mut Markers) -> (u64, u64) {
-        // It parts one into three at most.
-        self.parts.reserve(2);
-        self.part_at(from);
-        self.part_at(to);
-        let (first, behind) = (self.first_from(from), self.first_from(to));
-        let here = self.parts.drain(first..behind);
-        here.for_each(|part| add(beneath, part.given.as_slice()));
-        self.parts.insert(first, Part { start: from, end: to, given: None });
-        self.gap_around(first)
-    }
-
-    /// A block is gone from there. Returns the gap that there is then, if it was there.
-    pub(super) fn vacate(&mut self, (from, to): (u64, u64), given: &Markers) -> Option<(u64, u64)> {
-        let mut at = self.parts.binary_search_by_key(&from, |part| part.start).ok()?;
-        self.parts.get(at).filter(|part| part.end == to && !part.is_free())?;
-        let same = |part: &Part| part.given.as_ref() == Some(given);
-        let mut gone = Part { start: from, end: to, given: Some(given.clone()) };
-        if let Some(after) = self.parts.get(at + 1).filter(|part| same(part)) {
-            gone.end = after.end;
-            self.parts.remove(at + 1);
-        }
-        if let Some(before) = at.checked_sub(1).filter(|&before| same(&self.parts[before])) {
-            gone.start = self.parts[before].start;
-            self.parts.remove(at);
-            at = before;
-        }
-        self.parts[at] = gone;
-        Some(self.gap_around(at))
-    }
-
-    /// What lies side by side around a part without a live block.
-    fn gap_around(&self, at: usize) -> (u64, u64) {
-        let Part { start, end, .. } = self.parts[at];
-        let before = self.parts[..at].iter().rev().take_while(|part| part.is_free()).last();
-        let after = self.parts[at + 1..].iter().take_while(|part| part.is_free()).last();
-        (before.map_or(start, |part| part.start), after.map_or(end, |part| part.end))
-    }
-
-    /// Parts what is around an address there.
-    fn part_at(&mut self, at: u64) {
-        let next = self.first_from(at);
-        let around = next.checked_sub(1).map(|around| &mut self.parts[around]);
-        let Some(around) = around.filter(|around| around.end > at) else { return };
-        let rest = Part { start: at, end: around.end, given: around.given.clone() };
-        around.end = at;
-        self.parts.insert(next, rest);
-    }
-
-    /// Which part is the first that begins at an address or behind it.
-    fn first_from(&self, at: u64) -> usize {
-        self.parts.partition_point(|part| part.start < at)
-    }
-}
-
-/// A gap in a page of a stream, as gaps are sorted: by stream, size and address. None where the page is no stream's.
-pub(super) fn gap(
-    owner: Option<StreamIndex>,
-    (start, end): (u64, u64),
-) -> Option<(usize, u64, u64)> {
-    owner.filter(|_| start < end).map(|owner| (owner.index(), end - start, start))
-}
-
-pub(super) fn add<'a>(all: &mut Markers, given: impl IntoIterator<Item = &'a Markers>) {
-    for marker in given.into_iter().flatten() {
-        if !all.contains(marker) {
-            all.push(*marker);
-        }
     }
 }

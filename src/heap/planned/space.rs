@@ -1,22 +1,17 @@
-//! What is free of the addresses that a capture's blocks have had, and for whom (design/plans.md, "Addresses" and
-//! "Scratch memory").
+//! What is free of the addresses that a capture's blocks have had, and for whom (design/plans.md, "Addresses"). A
+//! *stretch* is whole pages of addresses, with what lies on each of their bytes, and the gaps in them.
 //!
 //! What is known here of who knows (`knowers`, a set of streams as a bit each) decides which addresses are had again,
 //! never who may have them: that is asked of proofs, again only once they have changed.
 //!
 //! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
-//! each stream; besides, a block costs only what lies in its place. Scratch memory is a few pieces, each mapped over
-//! and over: the largest piece that is there is mapped wherever it fits, and a larger one is made as soon as it may be.
+//! each stream; besides, a block costs only what lies in its place.
 
 use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::place::{add, gap, Stretch};
-use super::{PlannedCapture, PlannedHeap};
 use crate::capture::{Capture, Markers, Moment, Proof, StreamIndex};
-use crate::driver::{CaptureId, Driver, DriverError};
-use crate::heap::segment::unit;
 use crate::index::Map;
 
 /// So many gaps in pages in use of each stream that a block may fit into are looked at, the smallest first.
@@ -131,7 +126,7 @@ impl Idle {
     }
 
     fn is_for(&self, asker: &Asker<'_>) -> bool {
-        let mine = asker.shares || self.pages.owner() == Some(asker.stream);
+        let mine = asker.shares || self.pages.owner == Some(asker.stream);
         mine && self.pages.is_for(asker.proof)
     }
 }
@@ -189,7 +184,7 @@ impl Space {
             let used =
                 gaps.filter_map(|&(_, size, at)| Some((self.used_around(at)?, (at, at + size))));
             let mixed = mixed.iter().map(|&row| &self.idle[row].pages);
-            let mixed = mixed.filter(|it| it.owner().is_some_and(|own| own.index() == stream));
+            let mixed = mixed.filter(|it| it.owner.is_some_and(|own| own.index() == stream));
             for (page, gap) in used.chain(mixed.map(|page| (page, page.extent()))) {
                 // What the asker may have of a gap in a page in use.
                 let Some(address) = page.fit(gap, bytes, asker.proof) else { continue };
@@ -226,10 +221,10 @@ impl Space {
             // The gap at the end of the page before.
             let page = open.first.wrapping_sub(self.unit);
             if let Some(stretch) = self.in_use(page, asker, peers) {
-                open.start = open.first - stretch.end_gap(asker.proof);
+                open.start = open.first - gap_of(stretch.parts.iter().rev(), asker.proof);
             }
             let behind = self.in_use(open.end, asker, peers);
-            open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
+            open.beyond = behind.map_or(0, |it| gap_of(it.parts.iter(), asker.proof));
         }
         opens
     }
@@ -251,7 +246,7 @@ impl Space {
             let idle = self.idle_at(page).map(|at| &self.idle[at]);
             idle.filter(|idle| !idle.is_for(asker)).map(|idle| &idle.pages)
         });
-        used.filter(|used| used.owner().is_some_and(|owner| peers.has(owner)))
+        used.filter(|used| used.owner.is_some_and(|owner| peers.has(owner)))
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -320,8 +315,8 @@ impl Space {
                 let knows = |stream| pages.is_for(asker.order.proof(stream));
                 let knowers = knowers.among(&others, knows);
                 let (address, end) = pages.extent();
-                free.push(Free { address, end, knowers, owner: pages.owner() });
-            } else if idle.pages.is_mixed() {
+                free.push(Free { address, end, knowers, owner: pages.owner });
+            } else if idle.pages.parts.len() > 1 {
                 mixed.push(row);
             }
         }
@@ -372,11 +367,11 @@ impl Space {
                 // Else no block has had it.
                 let pages = self.leave(page).map(|idle| idle.pages);
                 let none = || Stretch::idle((page, page + unit), None, Markers::new());
-                let pages = pages.unwrap_or_else(none).owned_by(stream);
+                let pages = Stretch { owner: Some(stream), ..pages.unwrap_or_else(none) };
                 self.used.insert(page, pages);
             }
             let Some(it) = self.used.get_mut(&page) else { continue };
-            let (owner, free) = (it.owner(), it.occupy(place, &mut beneath));
+            let (owner, free) = (it.owner, it.occupy(place, &mut beneath));
             if let Some(gap) = gap(owner, free) {
                 self.gaps.remove(&gap);
             }
@@ -400,7 +395,7 @@ impl Space {
         for page in partly((address, end), unit) {
             let Some(it) = self.used.get_mut(&page) else { continue };
             let place = (page.max(address), (page + unit).min(end));
-            let (owner, Some(free)) = (it.owner(), it.vacate(place, &given)) else { continue };
+            let (owner, Some(free)) = (it.owner, it.vacate(place, &given)) else { continue };
             let around = [(free.0, place.0), (place.1, free.1)];
             for gap in around.into_iter().filter_map(|it| gap(owner, it)) {
                 self.gaps.remove(&gap);
@@ -423,12 +418,14 @@ impl Space {
     fn note_seams(&mut self, page: u64) {
         // Idle pages that a stream may have all or nothing of have no gaps.
         let in_part = |page: u64| {
-            let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
+            let idle =
+                || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.parts.len() > 1);
             self.used.get(&page).or_else(idle)
         };
         let meet = |seam: u64| {
-            in_part(seam.wrapping_sub(self.unit)).is_some_and(Stretch::ends_free)
-                && in_part(seam).is_some_and(Stretch::begins_free)
+            in_part(seam.wrapping_sub(self.unit))
+                .is_some_and(|it| it.parts[it.parts.len() - 1].is_free())
+                && in_part(seam).is_some_and(|it| it.parts[0].is_free())
         };
         for (seam, meet) in [page, page + self.unit].map(|seam| (seam, meet(seam))) {
             match meet {
@@ -476,7 +473,8 @@ fn rank(page: &Stretch, asker: &Asker<'_>, peers: Peers) -> usize {
         strangers.any(|stranger| asker.order.proves(stranger, given))
     };
     let kept = !page.given().any(|given| !asker.proof.covers(given) && knows(given));
-    usize::from(kept) * BLOCKS + (BLOCKS - page.live().min(BLOCKS))
+    let live = page.parts.iter().filter(|part| !part.is_free()).count();
+    usize::from(kept) * BLOCKS + (BLOCKS - live.min(BLOCKS))
 }
 
 /// The pages that a block has a part of.
@@ -487,97 +485,154 @@ fn partly((address, end): (u64, u64), unit: u64) -> impl Iterator<Item = u64> {
     head.into_iter().chain(tail)
 }
 
-/// Sizes of scratch pieces, in units of the device's granularity.
-const SIZES: [u64; 4] = [1, 4, 16, 64];
+/// Whole pages: one, or more without a live block.
+#[derive(Debug)]
+struct Stretch {
+    /// Whose block it had first; `None` where there was none.
+    owner: Option<StreamIndex>,
+    /// All its bytes, by address: one part at least. What is live lies between what is free.
+    parts: SmallVec<[Part; 1]>,
+}
 
-impl PlannedHeap {
-    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
-    /// After an error of the driver's nothing has changed, but that what it could not unmap again stays noted.
-    pub(super) fn lay(
-        &mut self,
-        driver: &impl Driver,
-        row: usize,
-        (address, bytes): (u64, u64),
-        asked: u64,
-        limit: u64,
-    ) -> Result<u64, DriverError> {
-        let unit = unit(driver.memory_support());
-        let planned = &mut self.captures[row];
-        let most = planned.peak.max(planned.held + asked);
-        let PlannedCapture { scratch: pieces, scratch_at: mapped, .. } = planned;
-        if let Some(row) = mapped.iter().rposition(|it| it.0 == address) {
-            // What could neither be opened nor unmapped.
-            driver.unmap(address, mapped[row].1)?;
-            mapped.swap_remove(row);
-        }
-        let held: u64 = pieces.iter().map(|(size, _)| size).sum();
-        let pays = |size: &u64| *size <= limit && held + size <= most;
-        let mut sizes = SIZES.iter().rev().map(|units| units * unit);
-        let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
-        let fits = pieces.iter().copied().filter(|&(size, _)| size <= bytes);
-        let fits = fits.max_by_key(|&(size, _)| size);
-        let (size, memory) = match fits {
-            Some(piece) if piece.0 >= wanted => piece,
-            smaller => {
-                let create = |size: u64| (size <= limit).then(|| driver.create(size));
-                let made = match create(wanted) {
-                    Some(Err(error)) if error.is_out_of_memory() && smaller.is_none() => {
-                        (unit, create(unit))
-                    }
-                    made => (wanted, made),
-                };
-                match (smaller, made) {
-                    (_, (size, Some(Ok(memory)))) => {
-                        pieces.push((size, memory));
-                        self.holding.came(size, 1);
-                        (size, memory)
-                    }
-                    // What is there does too, in more mappings.
-                    (Some(piece), _) => piece,
-                    (None, (_, Some(Err(error)))) => return Err(error),
-                    (None, (_, None)) => return Ok(0),
-                }
-            }
-        };
-        driver.map(address, size, memory)?;
-        mapped.push((address, size));
-        driver.set_access(address, size).inspect_err(|_| {
-            // If this fails too, the next attempt begins with it, or it goes with the rest.
-            if driver.unmap(address, size).is_ok() {
-                mapped.pop();
-            }
-        })?;
-        Ok(size)
+#[derive(Debug)]
+struct Part {
+    start: u64,
+    end: u64,
+    /// What must be proven to have it; none while a block lies there.
+    given: Option<Markers>,
+}
+
+impl Part {
+    fn is_free(&self) -> bool {
+        self.given.is_some()
     }
 
-    /// Takes the scratch memory of a capture away before its plan is carried out, and returns how often it was mapped.
-    pub(crate) fn clear_scratch_of(
-        &mut self,
-        driver: &impl Driver,
-        capture: CaptureId,
-    ) -> Result<usize, DriverError> {
-        let Some(row) = self.row(capture) else { return Ok(0) };
-        let mapped = self.captures[row].scratch_at.len();
-        self.clear_scratch(driver, row)?;
-        Ok(mapped)
+    fn is_for(&self, proof: Proof<'_>) -> bool {
+        self.given.as_ref().is_some_and(|markers| proof.covers(markers))
+    }
+}
+
+impl Stretch {
+    /// Addresses without a live block: a stream that gets them must have proven `given`.
+    fn idle((start, end): (u64, u64), owner: Option<StreamIndex>, given: Markers) -> Self {
+        let parts = SmallVec::from_buf([Part { start, end, given: Some(given) }]);
+        Self { owner, parts }
     }
 
-    /// Takes all scratch memory of a capture away. What the driver does not take stays for the next attempt.
-    pub(super) fn clear_scratch(
-        &mut self,
-        driver: &impl Driver,
-        row: usize,
-    ) -> Result<(), DriverError> {
-        let planned = &mut self.captures[row];
-        while let Some(&(address, bytes)) = planned.scratch_at.last() {
-            driver.unmap(address, bytes)?;
-            planned.scratch_at.pop();
+    /// Where it begins and ends.
+    #[inline]
+    fn extent(&self) -> (u64, u64) {
+        (self.parts[0].start, self.parts[self.parts.len() - 1].end)
+    }
+
+    /// What has been given back, each with what must be proven to have it.
+    fn given(&self) -> impl Iterator<Item = &Markers> {
+        self.parts.iter().filter_map(|part| part.given.as_ref())
+    }
+
+    /// Whether a stream may have all of it.
+    fn is_for(&self, proof: Proof<'_>) -> bool {
+        self.parts.iter().all(|part| part.is_for(proof))
+    }
+
+    /// Whether a stream may have all that lies there of some addresses.
+    fn is_free(&self, (from, to): (u64, u64), proof: Proof<'_>) -> bool {
+        let mut here = self.parts.iter().filter(|part| part.start < to && part.end > from);
+        here.all(|part| part.is_for(proof))
+    }
+
+    /// The first address of a gap at which a stream may have `bytes`.
+    fn fit(&self, (start, end): (u64, u64), bytes: u64, proof: Proof<'_>) -> Option<u64> {
+        let mut begin = None;
+        let gap = &self.parts[self.first_from(start)..self.first_from(end)];
+        gap.iter().find_map(|part| {
+            if !part.is_for(proof) {
+                begin = None;
+                return None;
+            }
+            let begin = *begin.get_or_insert(part.start);
+            (part.end - begin >= bytes).then_some(begin)
+        })
+    }
+
+    /// Cuts off what lies behind an address, where no live block does.
+    fn split_off(&mut self, at: u64) -> Self {
+        self.part_at(at);
+        let parts = self.parts.drain(self.first_from(at)..).collect();
+        Self { owner: self.owner, parts }
+    }
+
+    /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
+    fn occupy(&mut self, (from, to): (u64, u64), beneath: &mut Markers) -> (u64, u64) {
+        // It parts one into three at most.
+        self.parts.reserve(2);
+        self.part_at(from);
+        self.part_at(to);
+        let (first, behind) = (self.first_from(from), self.first_from(to));
+        let here = self.parts.drain(first..behind);
+        here.for_each(|part| add(beneath, part.given.as_slice()));
+        self.parts.insert(first, Part { start: from, end: to, given: None });
+        self.gap_around(first)
+    }
+
+    /// A block is gone from there. Returns the gap that there is then, if it was there.
+    fn vacate(&mut self, (from, to): (u64, u64), given: &Markers) -> Option<(u64, u64)> {
+        let mut at = self.parts.binary_search_by_key(&from, |part| part.start).ok()?;
+        self.parts.get(at).filter(|part| part.end == to && !part.is_free())?;
+        let same = |part: &Part| part.given.as_ref() == Some(given);
+        let mut gone = Part { start: from, end: to, given: Some(given.clone()) };
+        if let Some(after) = self.parts.get(at + 1).filter(|part| same(part)) {
+            gone.end = after.end;
+            self.parts.remove(at + 1);
         }
-        while let Some((bytes, memory)) = planned.scratch.pop() {
-            self.holding.went(bytes, 1);
-            self.holding.release(driver, memory);
+        if let Some(before) = at.checked_sub(1).filter(|&before| same(&self.parts[before])) {
+            gone.start = self.parts[before].start;
+            self.parts.remove(at);
+            at = before;
         }
-        Ok(())
+        self.parts[at] = gone;
+        Some(self.gap_around(at))
+    }
+
+    /// What lies side by side around a part without a live block.
+    fn gap_around(&self, at: usize) -> (u64, u64) {
+        let Part { start, end, .. } = self.parts[at];
+        let before = self.parts[..at].iter().rev().take_while(|part| part.is_free()).last();
+        let after = self.parts[at + 1..].iter().take_while(|part| part.is_free()).last();
+        (before.map_or(start, |part| part.start), after.map_or(end, |part| part.end))
+    }
+
+    /// Parts what is around an address there.
+    fn part_at(&mut self, at: u64) {
+        let next = self.first_from(at);
+        let around = next.checked_sub(1).map(|around| &mut self.parts[around]);
+        let Some(around) = around.filter(|around| around.end > at) else { return };
+        let rest = Part { start: at, end: around.end, given: around.given.clone() };
+        around.end = at;
+        self.parts.insert(next, rest);
+    }
+
+    /// Which part is the first that begins at an address or behind it.
+    fn first_from(&self, at: u64) -> usize {
+        self.parts.partition_point(|part| part.start < at)
+    }
+}
+
+/// How many bytes of parts are free for a stream, up to the first that is not.
+fn gap_of<'a>(parts: impl Iterator<Item = &'a Part>, proof: Proof<'_>) -> u64 {
+    parts.take_while(|part| part.is_for(proof)).map(|part| part.end - part.start).sum()
+}
+
+/// A gap in a page of a stream, as gaps are sorted: by stream, size and address. None where the page is no stream's.
+fn gap(owner: Option<StreamIndex>, (start, end): (u64, u64)) -> Option<(usize, u64, u64)> {
+    owner.filter(|_| start < end).map(|owner| (owner.index(), end - start, start))
+}
+
+fn add<'a>(all: &mut Markers, given: impl IntoIterator<Item = &'a Markers>) {
+    for marker in given.into_iter().flatten() {
+        if !all.contains(marker) {
+            all.push(*marker);
+        }
     }
 }
 
