@@ -215,15 +215,17 @@ impl Asked {
     }
 }
 
-/// An event as it is kept: half a cache line.
-#[derive(Clone, Copy, Debug)]
+/// An event as it is kept, in three quarters of a cache line.
+#[derive(Clone, Debug)]
 struct PastEvent {
     /// Nanoseconds since the rings began.
     stamp: u64,
     address: u64,
     bytes: u64,
-    /// The row of its stream and pool.
-    origin: u32,
+    stream: StreamHandle,
+    frames: Option<Arc<Frames>>,
+    /// Its pool's number.
+    pool: u32,
     action: EventKind,
 }
 
@@ -305,14 +307,8 @@ struct Keeps {
 /// The number of events in a full chunk.
 const CHUNK: usize = 256;
 
-/// Events one after the other, with tables of what they are of.
-#[derive(Clone, Debug, Default)]
-struct Chunk {
-    entries: Vec<PastEvent>,
-    /// By entry; shorter where the last ones have none.
-    frames: Vec<Option<Arc<Frames>>>,
-    origins: Vec<(StreamHandle, PoolId)>,
-}
+/// Events one after the other.
+type Chunk = Vec<PastEvent>;
 
 /// The latest events of one place.
 ///
@@ -344,25 +340,15 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// What was kept, in order: each event with its row in its chunk, and the chunk.
-    fn events(&self) -> impl Iterator<Item = (&PastEvent, usize, &Chunk)> {
-        let rows = |chunk: &'_ Chunk| 0..chunk.entries.len();
-        let all =
-            self.chunks.iter().flat_map(move |chunk| rows(chunk).map(move |row| (row, &**chunk)));
-        all.map(|(row, chunk)| (&chunk.entries[row], row, chunk)).skip(self.dropped)
+    /// What was kept, in order.
+    fn events(&self) -> impl Iterator<Item = &PastEvent> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).skip(self.dropped)
     }
 }
 
 impl Ring {
     fn new(begun: Instant, keeps: Keeps) -> Self {
-        Self {
-            begun,
-            full: VecDeque::new(),
-            open: Chunk::default(),
-            dropped: 0,
-            lost: false,
-            keeps,
-        }
+        Self { begun, full: VecDeque::new(), open: Chunk::new(), dropped: 0, lost: false, keeps }
     }
 
     #[inline]
@@ -377,18 +363,12 @@ impl Ring {
         let Some(action) = action.without(self.keeps.skipped) else { return };
         let frames = frames.filter(|_| self.keeps.origins);
         let stamp = nanoseconds(self.begun.elapsed());
-        // Mostly that of the event before.
-        let latest = self.open.entries.last().map_or(0, |latest| latest.origin);
-        let same = self.open.origins.get(latest as usize) == Some(&(stream, pool));
-        let origin = if same { latest } else { self.origin(stream, pool) };
-        self.open.entries.push(PastEvent { stamp, address, bytes, origin, action });
-        if frames.is_some() {
-            self.keep_frames(frames);
-        }
+        let pool = pool.number();
+        self.open.push(PastEvent { stamp, address, bytes, stream, frames, pool, action });
         if self.count() > self.keeps.most {
             self.drop_oldest();
         }
-        if self.open.entries.len() == CHUNK {
+        if self.open.len() == CHUNK {
             self.close();
         }
     }
@@ -396,51 +376,32 @@ impl Ring {
     /// The number of events that are kept.
     #[inline]
     fn count(&self) -> usize {
-        self.full.len() * CHUNK + self.open.entries.len() - self.dropped
+        self.full.len() * CHUNK + self.open.len() - self.dropped
     }
 
     /// The open chunk is full.
     #[cold]
     fn close(&mut self) {
-        let entries = Vec::with_capacity(CHUNK);
-        let next = Chunk { entries, ..Chunk::default() };
-        self.full.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
+        let full = std::mem::replace(&mut self.open, Chunk::with_capacity(CHUNK));
+        self.full.push_back(Arc::new(full));
     }
 
     fn drop_oldest(&mut self) {
         self.lost = true;
         let oldest = match self.full.front_mut() {
             // A snapshot may still have it, and what its events have with them.
-            Some(oldest) if !oldest.frames.is_empty() => Arc::get_mut(oldest),
+            Some(oldest) if oldest[self.dropped].frames.is_some() => Arc::get_mut(oldest),
             Some(_) => None,
             None => Some(&mut self.open),
         };
-        if let Some(frames) = oldest.and_then(|oldest| oldest.frames.get_mut(self.dropped)) {
-            *frames = None;
+        if let Some(event) = oldest.and_then(|oldest| oldest.get_mut(self.dropped)) {
+            event.frames = None;
         }
         self.dropped += 1;
         if self.dropped == CHUNK {
             self.full.pop_front();
             self.dropped = 0;
         }
-    }
-
-    #[cold]
-    fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        let origins = &mut self.open.origins;
-        let known = origins.iter().position(|known| *known == (stream, pool));
-        if known.is_none() {
-            origins.push((stream, pool));
-        }
-        known.unwrap_or(origins.len() - 1) as u32
-    }
-
-    /// Keeps what the latest event has with it.
-    #[cold]
-    fn keep_frames(&mut self, frames: Option<Arc<Frames>>) {
-        let Chunk { entries, frames: kept, .. } = &mut self.open;
-        kept.resize(entries.len() - 1, None);
-        kept.push(frames);
     }
 
     /// What is kept now. Takes a step for each chunk.
@@ -562,15 +523,15 @@ impl Pasts {
         let Self { all, now: (now, at), most } = self;
         // Before what a full ring still has, the others know a part of the story only.
         let full = all.iter().filter(|past| past.full);
-        let first = full.map(|past| past.events().next().map_or(0, |(event, ..)| event.stamp));
+        let first = full.map(|past| past.events().next().map_or(0, |event| event.stamp));
         let begin = first.max();
         let mut events: Vec<_> = all.iter().flat_map(Past::events).collect();
-        events.retain(|(event, ..)| event.stamp >= begin.unwrap_or(0));
-        events.sort_by_key(|(event, ..)| event.stamp);
+        events.retain(|event| event.stamp >= begin.unwrap_or(0));
+        events.sort_by_key(|event| event.stamp);
         let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let mut trace = Vec::new();
         let mut annotations = Vec::new();
-        for (&PastEvent { stamp, address, bytes, origin, action }, row, chunk) in events {
+        for &PastEvent { stamp, address, bytes, stream, ref frames, pool, action } in events {
             let time_us = unix.saturating_sub(now.saturating_sub(stamp) / 1_000);
             if let EventKind::CaptureBegin | EventKind::CaptureEnd = action {
                 let begins = action == EventKind::CaptureBegin;
@@ -578,16 +539,14 @@ impl Pasts {
                 annotations.push(Annotation::capture(address, stage, device, time_us));
                 continue;
             }
-            let (stream, pool) = chunk.origins[origin as usize];
             let stream = stream.bits() as u64;
-            let given = chunk.frames.get(row).and_then(Option::as_ref);
-            let (frames, context) = stacks.of(given);
+            let (frames, context) = stacks.of(frames.as_ref());
             for &action in action.shown() {
                 let entry = match action {
                     Shown::Oom => TraceEntry::oom(bytes, address, stream, time_us),
                     _ => TraceEntry::new(action, address, bytes, stream, time_us),
                 };
-                let pool_id = (u64::from(pool.number()), 0);
+                let pool_id = (u64::from(pool), 0);
                 let (frames, context) = (frames.clone(), context.clone());
                 trace.push(TraceEntry { pool_id, frames, context, ..entry });
             }
