@@ -16,7 +16,7 @@ use super::{Locked, State};
 use crate::driver::Driver;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{reach, Heap};
+use crate::heap::{reach, Heap, Holding, PlannedHeap};
 use crate::size::Size;
 
 /// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
@@ -594,38 +594,30 @@ impl<D: Driver> Locked<'_, D> {
     fn count(&mut self, heap: u32) {
         let pools = &self.state.pools;
         let row = pools.find_pool(heap).expect("a pool lives as long as its heaps");
-        let (first, planned) = match Pools::is_small(heap) {
-            true => (row.small(), None),
-            false => (row.large(), row.planned_heap()),
-        };
-        let first = pools.heap(first);
+        let is_small = Pools::is_small(heap);
+        let first = pools.heap(row.heaps()[usize::from(!is_small)]);
+        let planned = row.planned_heap().filter(|_| !is_small).map(PlannedHeap::holding);
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let left_over = left_over(first);
-        let mut waiting = first.holding().waiting();
-        let mut memory =
-            [first.holding().pieces() as u64, first.reserved(), first.holding().suspended()];
+        let held = |it: &Holding| {
+            let (waits, waiting) = it.waiting();
+            [
+                (SEGMENTS, it.pieces() as i64),
+                (RESERVED, it.reserved() as i64),
+                (SUSPENDED, it.suspended() as i64),
+                (WAITING, waits as i64),
+                (WAITING_BYTES, waiting as i64),
+            ]
+        };
+        let mut sums = held(first.holding());
         if let Some(planned) = planned {
-            let more = planned.holding().waiting();
-            waiting = (waiting.0 + more.0, waiting.1 + more.1);
-            memory[0] += planned.holding().pieces() as u64;
-            memory[1] += planned.reserved();
-            memory[2] += planned.holding().suspended();
+            sums.iter_mut().zip(held(planned)).for_each(|(sum, more)| sum.1 += more.1);
         }
         let (row, class) = self.counter(heap);
         let leased = self.state.blocks.leased_bytes(row, class);
         let counter = self.state.accounts.counters.change(row);
         // Live blocks are counted as they come and go.
-        let within = counter.set_left_over(class, left_over, leased)
-            & counter.set(
-                class,
-                [
-                    (SEGMENTS, memory[0] as i64),
-                    (RESERVED, memory[1] as i64),
-                    (SUSPENDED, memory[2] as i64),
-                    (WAITING, waiting.0 as i64),
-                    (WAITING_BYTES, waiting.1 as i64),
-                ],
-            );
+        let within = counter.set_left_over(class, left_over, leased) & counter.set(class, sums);
         self.keep_within(row, within);
     }
 

@@ -18,9 +18,7 @@ use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{
-    is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply,
-};
+use crate::heap::{is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, Requester, Supply};
 use crate::index::{Map, Table};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -113,10 +111,6 @@ impl PoolRow {
         self.heap(SMALL)
     }
 
-    pub(super) fn large(&self) -> u32 {
-        self.heap(LARGE)
-    }
-
     /// The heap of blocks which get their memory at the end of their capture, once there was one.
     pub(super) fn planned(&self) -> Option<u32> {
         self.planned.as_ref().map(|_| self.heap(PLANNED))
@@ -166,7 +160,7 @@ impl PoolRow {
 
     /// The heap of captures' blocks, where that is one.
     pub(super) fn shared(&self) -> Option<u32> {
-        self.grows_in_place.then(|| self.large())
+        self.grows_in_place.then(|| self.heap(LARGE))
     }
 
     pub(super) fn graphs(&self) -> usize {
@@ -579,15 +573,9 @@ impl Pools {
         pool.and_then(|pool| pool.planned.as_deref_mut()).expect(GONE)
     }
 
-    /// Address and size of a range.
-    pub(super) fn extent(&self, heap: u32, range: RangeId) -> (u64, u64) {
-        with_heap!(self, heap, |heap| heap.extent(range))
-    }
-
     /// Address and size of a block's range.
-    #[inline]
     pub(super) fn place(&self, site: BlockSite) -> (u64, u64) {
-        self.extent(site.heap, site.range)
+        with_heap!(self, site.heap, |heap| heap.extent(site.range))
     }
 
     /// Takes a block's range out of use without making it free.
@@ -686,7 +674,7 @@ impl Pools {
     #[inline]
     pub(super) fn is_open(&self, id: PoolId) -> Option<bool> {
         // All heaps of a pool are open, or none is.
-        Some(!self.heap(self.get(id)?.large()).holding().presence().is_shut())
+        Some(!self.heap(self.get(id)?.heap(LARGE)).holding().presence().is_shut())
     }
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.

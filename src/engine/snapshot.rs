@@ -352,7 +352,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut ranges = Vec::new();
         let mut reasons = self.state.wait_reasons();
         let outside = matches!(asks, Some(Requester::Outside { .. }));
-        for number in [row.small(), row.large()] {
+        for number in row.heaps() {
             let heap = self.state.pools.heap(number);
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
             for (id, block) in heap.unallocated() {

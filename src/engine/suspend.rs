@@ -485,7 +485,9 @@ impl<D: Driver> Locked<'_, D> {
         for &heap in heaps {
             let of_heap = all.iter().filter(|((of, _), _)| *of == heap);
             let occupants: BTreeMap<(u64, u64), _> = of_heap
-                .map(|((_, range), occupant)| (self.state.pools.extent(heap, *range), occupant))
+                .map(|((_, range), occupant)| {
+                    (with_heap!(self.state.pools, heap, |heap| heap.extent(*range)), occupant)
+                })
                 .collect();
             for (place, (state, asked)) in occupants {
                 let actions = match state {

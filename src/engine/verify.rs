@@ -367,7 +367,7 @@ impl Page<'_> {
     /// What the engine's counter of a pool's small or large blocks says, given the live ones.
     fn counters_of(&self, pool: &PoolRow, small: bool, live: [i64; 3]) -> Verdict {
         let State { pools, blocks, accounts, .. } = self.state;
-        let first = if small { pool.small() } else { pool.large() };
+        let first = pool.heaps()[usize::from(!small)];
         let planned = pool.planned().filter(|_| !small);
         if pools.is_changed(first) || planned.is_some_and(|heap| pools.is_changed(heap)) {
             return Ok(());
