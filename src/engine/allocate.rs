@@ -516,7 +516,7 @@ impl<D: Driver> Engine<D> {
         if !self.caches_blocks() {
             return None;
         }
-        let mut cache = self.caches.outside(request.asked.stream)?;
+        let mut cache = self.caches.get(self.caches.number_outside(request.asked.stream)?)?;
         let sizes = (request.pool, request.bytes);
         let (block, over) = cache.take(&self.driver, sizes, &mut request.asked, false)?;
         if let Some(row) = over {
@@ -619,7 +619,8 @@ impl<D: Driver> HostCalls<'_, D> {
         if !self.0.caches_blocks() {
             return None;
         }
-        let mut cache = self.0.caches.outside_at_once(asked.stream)?;
+        let number = self.0.caches.number_outside(asked.stream)?;
+        let mut cache = self.0.caches.get_at_once(number)?;
         cache.take(&self.0.driver, (pool, bytes), &mut asked, true).map(|(block, _)| block)
     }
 }

@@ -678,23 +678,9 @@ impl StreamCaches {
         self.lock(number(stream))
     }
 
-    /// The cache of a stream, unless the stream was last seen in a capture: the cache has no block for it then.
+    /// The number of a stream's cache, unless the stream was last seen in a capture: the cache has no block for it then.
     #[inline]
-    pub(super) fn outside(&self, stream: StreamHandle) -> Option<MutexGuard<'_, StreamCache>> {
-        self.number_outside(stream).map(|number| self.lock(number))
-    }
-
-    /// The cache of a stream outside captures, unless another thread holds its lock.
-    #[inline]
-    pub(super) fn outside_at_once(
-        &self,
-        stream: StreamHandle,
-    ) -> Option<MutexGuard<'_, StreamCache>> {
-        self.get_at_once(self.number_outside(stream)?)
-    }
-
-    #[inline]
-    fn number_outside(&self, stream: StreamHandle) -> Option<u32> {
+    pub(super) fn number_outside(&self, stream: StreamHandle) -> Option<u32> {
         let number = number(stream);
         let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
         (!captures).then_some(number)
