@@ -240,7 +240,7 @@ impl<D: Driver> Engine<D> {
     /// [`Pool::resume`](crate::graphs::Pool::resume) and [`Regions::wake`](crate::regions::Regions::wake) release their
     /// locks first, too.
     pub fn observe_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-        self.observers.add(Arc::new(observer));
+        self.observers.lock().push(Arc::new(observer));
     }
 
     /// Every block that has not been freed, in order of addresses. At the engine's end they are

@@ -73,7 +73,7 @@ use figures::Accounts;
 use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
-use oom::{Errands, Observers};
+use oom::{Errands, Observer};
 use pools::Pools;
 use sharing::Imports;
 use stream_cache::StreamCaches;
@@ -160,7 +160,7 @@ pub struct Engine<D: Driver> {
     verdicts: Verdicts,
     /// What goes to other processes and comes from them.
     processes: OtherProcesses,
-    observers: Observers,
+    observers: Mutex<Vec<Observer>>,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
 }
@@ -220,7 +220,7 @@ impl<D: Driver> Engine<D> {
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             verdicts: Verdicts::new(),
             processes: OtherProcesses::new(),
-            observers: Observers::new(),
+            observers: Mutex::new(Rank::Observers, Vec::new()),
             dumped: AtomicBool::new(false),
         };
         engine.tell(Level::Info, || {

@@ -20,7 +20,7 @@ use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{unit, Heap, Requester};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::MutexGuard;
 
 /// The purpose of the request for memory that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,32 +248,8 @@ pub(super) enum Remedy {
     Place,
 }
 
-type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
-
 /// Told of requests that failed for want of memory.
-pub(super) struct Observers(Mutex<Vec<Observer>>);
-
-impl Observers {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Observers, Vec::new()))
-    }
-
-    pub(super) fn add(&self, observer: Observer) {
-        self.0.lock().push(observer);
-    }
-
-    fn tell(&self, report: &OutOfMemory) {
-        // Not under the lock: an observer may add another one.
-        let observers = self.0.lock().clone();
-        if observers.is_empty() {
-            return;
-        }
-        let report = report.clone();
-        call_host("an observer is told", move || {
-            observers.iter().for_each(|observer| observer(&report));
-        });
-    }
-}
+pub(super) type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
 impl<D: Driver> Engine<D> {
     /// Runs a request for memory, once more where it fails for want of it and `last_resort`, which is called without
@@ -320,7 +296,14 @@ impl<D: Driver> Engine<D> {
             });
             self.tell(Level::Info, || report.to_string());
             self.dump_first(report);
-            self.observers.tell(report);
+            // Not under the lock: an observer may add another one.
+            let observers = self.observers.lock().clone();
+            if !observers.is_empty() {
+                let report = report.clone();
+                call_host("an observer is told", move || {
+                    observers.iter().for_each(|observer| observer(&report));
+                });
+            }
         }
     }
 
