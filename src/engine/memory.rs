@@ -320,7 +320,8 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.0.alter(|locked| {
             locked.free_completed(None);
-            locked.state.timelines.owe_fences(locked.driver)
+            let owing = locked.state.timelines.owing(locked.driver);
+            owing.is_some_and(|owing| !owing.is_empty())
         })
     }
 
@@ -333,9 +334,9 @@ impl<D: Driver> HostCalls<'_, D> {
     where
         D: HostApi,
     {
-        self.0.change(|locked| match locked.state.timelines.captures(locked.driver) {
-            true => Ok(None),
-            false => Ok(Some(locked.driver.is_idle()?)),
+        self.0.change(|locked| match locked.state.timelines.owing(locked.driver) {
+            None => Ok(None),
+            Some(_) => Ok(Some(locked.driver.is_idle()?)),
         })
     }
 
@@ -578,13 +579,7 @@ impl<D: Driver> Locked<'_, D> {
             return freed;
         }
         let State { timelines: all, pools, .. } = &mut *self.state;
-        let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
-        if !over.is_empty() {
-            for mark in pools.heaps().flat_map(Heap::ordered_marks) {
-                over.retain(|&it| it != mark.timeline);
-            }
-            over.into_iter().for_each(|timeline| all.recycle(timeline));
-        }
+        all.recycle(timelines, pools.heaps().flat_map(Heap::ordered_marks));
         freed
     }
 

@@ -59,9 +59,8 @@ struct Timeline {
     /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     life: Life,
-    /// The thread that named the stream last, if any has, and whether any has said that it may capture on a stream of this
-    /// row, or was seen to.
-    thread: (Weak<()>, bool),
+    /// The thread that named the stream last, if any has.
+    thread: Weak<()>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
     /// The last capture of this stream that has ended here, with its age; the driver may still report it.
@@ -82,7 +81,7 @@ impl Timeline {
             fences: VecDeque::new(),
             parked: BTreeMap::new(),
             life: Life::Used,
-            thread: (Weak::new(), false),
+            thread: Weak::new(),
             device: None,
             ended: None,
         }
@@ -128,6 +127,8 @@ pub(super) struct Timelines {
     changes: u64,
     /// How many streams there were so far.
     streams: u64,
+    /// Whether any thread has said that it may capture on a stream, or was seen to.
+    any_captures: bool,
 }
 
 impl Timelines {
@@ -151,9 +152,7 @@ impl Timelines {
         let timeline = TimelineId::from_raw(row);
         let row = &mut self.rows[timeline.index()];
         // The positions of a row that was another's go on: what still names an old one finds it completed.
-        let captured = row.thread.1;
         *row = Timeline::new(stream, number, row.open, row.completed);
-        row.thread.1 = captured;
         self.by_stream.insert(stream, timeline);
         self.recent.put(stream_key(stream), timeline);
         timeline
@@ -163,8 +162,8 @@ impl Timelines {
     /// before.
     pub(super) fn assign(&mut self, stream: StreamHandle, captures: bool) -> (TimelineId, bool) {
         let timeline = self.of(stream);
-        let (thread, captured) = &mut self.rows[timeline.index()].thread;
-        *captured |= captures;
+        self.any_captures |= captures;
+        let thread = &mut self.rows[timeline.index()].thread;
         // No other thread has the address while a reference is held.
         if thread.as_ptr() as usize == this_thread() {
             return (timeline, false);
@@ -182,7 +181,7 @@ impl Timelines {
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
         self.known(stream).is_none_or(|timeline| {
-            let thread = &self.rows[timeline.index()].thread.0;
+            let thread = &self.rows[timeline.index()].thread;
             // Streams of exited threads are unowned.
             thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
         })
@@ -341,7 +340,7 @@ impl Timelines {
         let Timeline { stream, owes, .. } = self.rows[timeline.index()];
         let captures = || !matches!(driver.is_capturing(stream), Ok(false));
         // Other streams may join captures of any thread that may capture.
-        let may_capture = !self.is_mine(stream) && self.rows.iter().any(|row| row.thread.1);
+        let may_capture = !self.is_mine(stream) && self.any_captures;
         if owes == Owed::Wait || may_capture || captures() {
             return false;
         }
@@ -468,7 +467,7 @@ impl Timelines {
 
     /// Timelines that owe a fence and whose work a wait for the device covers: of streams of that device, outside
     /// captures. None where any stream captures: the wait would ruin that.
-    fn owing(&mut self, driver: &impl Driver) -> Option<Vec<TimelineId>> {
+    pub(super) fn owing(&mut self, driver: &impl Driver) -> Option<Vec<TimelineId>> {
         let mut owing = Vec::new();
         for timeline in self.all() {
             let row = &self.rows[timeline.index()];
@@ -483,16 +482,6 @@ impl Timelines {
         }
         owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));
         Some(owing)
-    }
-
-    /// Whether something waits for a fence that could not be recorded, and a wait for the device would do.
-    pub(super) fn owe_fences(&mut self, driver: &impl Driver) -> bool {
-        self.owing(driver).is_some_and(|owing| !owing.is_empty())
-    }
-
-    /// Whether a stream that is known here captures.
-    pub(super) fn captures(&mut self, driver: &impl Driver) -> bool {
-        self.owing(driver).is_none()
     }
 
     /// Closes, without an event, the positions of timelines that owe one, before a wait until the device has done
@@ -555,17 +544,26 @@ impl Timelines {
         true
     }
 
-    /// Whether a timeline's stream is gone and all its work has completed.
-    pub(super) fn is_over(&self, timeline: TimelineId) -> bool {
-        let row = &self.rows[timeline.index()];
-        let owes = row.wanted || row.owes > Owed::Nothing;
-        row.life == Life::Retired && row.fences.is_empty() && !owes
-    }
-
-    /// Lets a timeline that is over be another stream's. What waits may still be ordered by a completed position of it.
-    pub(super) fn recycle(&mut self, timeline: TimelineId) {
-        self.rows[timeline.index()].life = Life::Vacant;
-        self.rows.vacate(timeline.index() as u32);
+    /// Lets those of the timelines `asked` be other streams' whose own is gone, with all its work completed, and that no
+    /// mark of `ordered` names; looks at no mark where none is so. What waits may still name a completed position of one.
+    pub(super) fn recycle(
+        &mut self,
+        mut asked: Vec<TimelineId>,
+        ordered: impl Iterator<Item = Mark>,
+    ) {
+        asked.retain(|timeline| {
+            let row = &self.rows[timeline.index()];
+            let owes = row.wanted || row.owes > Owed::Nothing;
+            row.life == Life::Retired && row.fences.is_empty() && !owes
+        });
+        if asked.is_empty() {
+            return;
+        }
+        ordered.for_each(|mark| asked.retain(|&it| it != mark.timeline));
+        for timeline in asked {
+            self.rows[timeline.index()].life = Life::Vacant;
+            self.rows.vacate(timeline.index() as u32);
+        }
     }
 
     /// Whether so many streams are gone that a look at all timelines is worth it.
@@ -582,7 +580,7 @@ impl Timelines {
 
     /// Makes every timeline the calling thread's: there is no other in the engine.
     pub(super) fn assign_all(&mut self) {
-        self.rows.iter_mut().for_each(|row| row.thread.0 = Weak::new());
+        self.rows.iter_mut().for_each(|row| row.thread = Weak::new());
     }
 
     /// Gives all events back to the driver.
