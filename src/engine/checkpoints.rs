@@ -78,7 +78,24 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
         self.0.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
-            Ok(locked.checkpoint(pool))
+            let mut blocks = Vec::new();
+            locked.each_live(|_, block, asked| {
+                if !block.site.is_in(pool) || block.tenure.asked_of().is_some() {
+                    return;
+                }
+                let (address, bytes) = locked.state.pools.place(block.site);
+                let stream_number = locked.state.timelines.number(asked.stream);
+                blocks.push(SavedBlock {
+                    heap: block.site.heap,
+                    address,
+                    bytes,
+                    asked: asked.clone(),
+                    stream_number: stream_number.filter(|_| block.gone.is_none()),
+                    graph: matches!(block.origin, Origin::Graph),
+                });
+            });
+            blocks.sort_unstable_by_key(|kept| kept.address);
+            Ok(Checkpoint { pool, blocks })
         })
     }
 
@@ -114,7 +131,7 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
             locked.must_be_apart(pool, "restore")?;
-            locked.state.must_fit(pool, checkpoint, "restore")?;
+            locked.state.must_fit(pool, checkpoint)?;
             Ok(locked.restore(pool, checkpoint))
         })
     }
@@ -136,12 +153,7 @@ impl State {
     }
 
     /// Refuses a checkpoint of another pool, and one whose blocks have no place any more.
-    fn must_fit(
-        &self,
-        pool: PoolId,
-        checkpoint: &Checkpoint,
-        call: &'static str,
-    ) -> Result<(), Error> {
+    fn must_fit(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<(), Error> {
         let heaps = self.pools.heaps_of(Some(pool)).into_iter();
         let mut gone = heaps.filter_map(|heap| {
             self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
@@ -160,7 +172,7 @@ impl State {
         } else {
             return Ok(());
         };
-        Err(self.no_checkpoint(pool, call, why))
+        Err(self.no_checkpoint(pool, "restore", why))
     }
 
     /// Whether work from before a restoration of a pool may still use memory that is free in it.
@@ -171,27 +183,6 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    fn checkpoint(&self, pool: PoolId) -> Checkpoint {
-        let mut blocks = Vec::new();
-        self.each_live(|_, block, asked| {
-            if !block.site.is_in(pool) || block.tenure.asked_of().is_some() {
-                return;
-            }
-            let (address, bytes) = self.state.pools.place(block.site);
-            let stream_number = self.state.timelines.number(asked.stream);
-            blocks.push(SavedBlock {
-                heap: block.site.heap,
-                address,
-                bytes,
-                asked: asked.clone(),
-                stream_number: stream_number.filter(|_| block.gone.is_none()),
-                graph: matches!(block.origin, Origin::Graph),
-            });
-        });
-        blocks.sort_unstable_by_key(|kept| kept.address);
-        Checkpoint { pool, blocks }
-    }
-
     /// The live blocks of a pool, in order of addresses, but for those that were offered to other pools.
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();

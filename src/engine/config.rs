@@ -76,12 +76,13 @@ impl Default for Config {
 /// Those in brackets are named as their field, whose documentation says what it is.
 macro_rules! setters {
     (
-        $([$($plain:ident: $of:ty),+])?
-        $($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+ $(= $value:expr)?;)*
+        $([$($plain:ident: $of:ty $(= $made:expr)?),+])?
+        $($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+;)*
     ) => {$($(
         #[doc = concat!("Sets the field `", stringify!($plain), "`.")]
         #[must_use]
         pub fn $plain(mut self, $plain: $of) -> Self {
+            $(let $plain = $made;)?
             self.$plain = $plain;
             self
         }
@@ -89,7 +90,6 @@ macro_rules! setters {
         $(#[$doc])*
         #[must_use]
         pub fn $name(mut self, $name: $kind) -> Self {
-            $(let $name = $value;)?
             self.$($field).+ = $name;
             self
         }
@@ -191,17 +191,9 @@ impl PoolConfig {
     }
 
     setters! {
-        [no_split: bool, uncached: bool, takes_offers: bool]
-        /// Sets what the pool is called in errors.
-        name: impl Into<Arc<str>> => name = Some(name.into());
-        /// Puts the pool into a region, by its tag.
-        tag: impl Into<Arc<str>> => tag = Some(tag.into());
-        /// Lets captures into the pool get their memory at their end, within these bounds.
-        plan: Options => plan = Some(plan);
-        /// Sets the most the pool may hold, in bytes.
-        max_bytes: u64 => max_bytes = Some(max_bytes);
-        /// Sets where the pool's memory comes from.
-        source: Arc<dyn Source> => source = Some(source);
+        [no_split: bool, uncached: bool, takes_offers: bool, name: impl Into<Arc<str>> = Some(name.into()),
+            tag: impl Into<Arc<str>> = Some(tag.into()), plan: Options = Some(plan), max_bytes: u64 = Some(max_bytes),
+            source: Arc<dyn Source> = Some(source)]
     }
 }
 

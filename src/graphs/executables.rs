@@ -27,12 +27,7 @@ pub struct ExecutableOptions {
 }
 
 impl ExecutableOptions {
-    setters! {
-        /// Sets the most memory that the executables may take together, in bytes.
-        budget: u64 => budget = Some(budget);
-        /// Lets graphs of one shape share an executable, which is updated when another of them is launched.
-        sharing: Functions => sharing = Some(sharing);
-    }
+    setters! { [budget: u64 = Some(budget), sharing: Functions = Some(sharing)] }
 }
 
 /// What the executables of a pool's graphs come to ([`Pool::executables`](super::Pool::executables)).

@@ -317,7 +317,7 @@ impl Heap {
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
     pub(crate) fn free_idle(&mut self, id: RangeId, users: Users, block: BlockNumber) {
         self.ranges[id].block = Some(block);
-        self.settle(id, users);
+        self.settle(id, users, false);
     }
 
     /// Whether anything came from the driver or went back since [`Heap::take_changes`].
@@ -410,7 +410,7 @@ impl Heap {
                 self.hold(id);
                 held.push((id, users));
             } else {
-                self.settle(id, users);
+                self.settle(id, users, false);
             }
         }
         held
@@ -423,7 +423,7 @@ impl Heap {
         self.end_lending();
         for id in self.ids_where(|state| state.idle_users().is_some_and(Users::are_graphs)) {
             self.unlist(id);
-            self.settle(id, Users::Eager);
+            self.settle(id, Users::Eager, false);
         }
     }
 
@@ -465,11 +465,6 @@ impl Heap {
         self.holding.begin_wait(bytes);
     }
 
-    /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
-    fn settle(&mut self, id: RangeId, users: Users) {
-        self.settle_as(id, users, false);
-    }
-
     /// Makes an unlisted range idle, and closed beside closed memory, so that whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, users: Users) {
         let Range { previous, next, .. } = self.ranges[id];
@@ -478,10 +473,11 @@ impl Heap {
             _ => false,
         };
         let closed = previous.is_some_and(is_closed) || next.is_some_and(is_closed);
-        self.settle_as(id, users, closed);
+        self.settle(id, users, closed);
     }
 
-    fn settle_as(&mut self, id: RangeId, users: Users, closed: bool) {
+    /// Makes an unlisted range idle or closed, and merges it with neighbours of its kind.
+    fn settle(&mut self, id: RangeId, users: Users, closed: bool) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let place = (self.ranges[id].address, self.ranges[id].end());
