@@ -17,7 +17,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
-use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
+use crate::driver::{AsStream, Driver, ErrorKind, HostApi, StreamHandle};
 use crate::heap::{Heap, NothingKept, Pieces, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
@@ -476,6 +476,13 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Refuses a stream that a block that lives, a wait or a capture under way asks about.
     fn may_retire(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        if !self.state.timelines.is_mine(stream) {
+            // Its thread may capture there.
+            let asked = self.driver.is_capturing(stream).map_err(|error| error.kind);
+            if !matches!(asked, Ok(false) | Err(ErrorKind::ContextDestroyed)) {
+                return Err(in_use(stream));
+            }
+        }
         self.assign_stream(stream, false);
         self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
@@ -492,7 +499,14 @@ impl<D: Driver> Locked<'_, D> {
 
     fn retire_stream(&mut self, stream: StreamHandle, unused: bool) -> Result<(), Error> {
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
-        if unused && self.state.blocks.iter().any(mine) {
+        // Another thread may capture on a stream that goes on: nothing is asked about it there.
+        let mut used = !self.state.timelines.is_mine(stream);
+        if unused {
+            self.each_live(|_, block, asked| {
+                used |= asked.stream == stream && block.gone.is_none()
+            });
+        }
+        if unused && used {
             return Err(in_use(stream));
         }
         self.may_retire(stream)?;
@@ -504,8 +518,11 @@ impl<D: Driver> Locked<'_, D> {
             true => Some(self.state.timelines.mark(self.driver, stream).ok_or(in_use(stream))?),
             false => None,
         };
+        if !unused {
+            self.state.timelines.end(stream);
+        }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
-        if !self.state.timelines.retire(self.driver, timeline) {
+        if !self.state.timelines.retire(self.driver, timeline, unused) {
             return Err(in_use(stream));
         }
         for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {

@@ -133,11 +133,10 @@ struct Locked<'a, D: Driver> {
 /// * A capture that uses blocks from before, which other threads may free, is announced ([`Engine::begin_capture`])
 ///   before it uses them.
 ///
-/// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`] has been told of its
-/// end, or until the engine is dropped: a driver may give a new stream the old one's handle. A stream that was recorded
-/// for another stream's block must live until the block is freed, or until it is retired where another thread named it
-/// last; a stream that captures at the free, until its capture has ended both here and in the driver. A capture is
-/// ended or abandoned here before its streams begin another.
+/// A stream that any call has named lives until [`Engine::retire_stream`] has been told of its end, or until the engine is
+/// dropped: the engine may ask the driver about it, and a driver may give a new stream the old one's handle. A stream
+/// that captures when a block that it has used is freed lives until its capture has ended both here and in the driver. A
+/// capture is ended or abandoned here before its streams begin another.
 ///
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or running work uses; the
 /// rest is left to the driver. Blocks that were never freed are reported ([`Engine::leaks`]).

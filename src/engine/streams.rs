@@ -129,6 +129,8 @@ pub(super) struct Timelines {
     streams: u64,
     /// Whether any thread has said that it may capture on a stream, or was seen to.
     any_captures: bool,
+    /// The numbers of streams that were forgotten and go on: each has its own again when it comes.
+    going_on: Map<StreamHandle, u64>,
 }
 
 impl Timelines {
@@ -146,8 +148,10 @@ impl Timelines {
             self.recent.put(stream_key(stream), timeline);
             return timeline;
         }
-        self.streams += 1;
-        let number = self.streams;
+        let number = self.going_on.remove(&stream).unwrap_or_else(|| {
+            self.streams += 1;
+            self.streams
+        });
         let row = self.rows.take_vacant(|| Timeline::new(stream, number, 1, 0));
         let timeline = TimelineId::from_raw(row);
         let row = &mut self.rows[timeline.index()];
@@ -223,9 +227,10 @@ impl Timelines {
         known.or_else(|| self.by_stream.get(&stream).copied())
     }
 
-    /// Tells a stream from those that have its handle once it was retired. None where it has no timeline.
+    /// Tells a stream from those that have its handle once it was retired. None where it was never named, or was retired.
     pub(super) fn number(&self, stream: StreamHandle) -> Option<u64> {
-        self.known(stream).map(|timeline| self.rows[timeline.index()].number)
+        let known = self.known(stream).map(|timeline| self.rows[timeline.index()].number);
+        known.or_else(|| self.going_on.get(&stream).copied())
     }
 
     pub(super) fn stream(&self, timeline: TimelineId) -> StreamHandle {
@@ -521,9 +526,14 @@ impl Timelines {
         }
     }
 
-    /// Forgets a stream that is about to go, or whose context is gone. False where no event can be recorded on it, which
-    /// could tell of its work.
-    pub(super) fn retire(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
+    /// Forgets a stream that is about to go, whose context is gone, or that goes on. False where no event can be recorded
+    /// on it, which could tell of its work.
+    pub(super) fn retire(
+        &mut self,
+        driver: &impl Driver,
+        timeline: TimelineId,
+        goes_on: bool,
+    ) -> bool {
         let row = &self.rows[timeline.index()];
         let asks = row.wanted || row.owes > Owed::Nothing;
         if Self::is_gone(driver, row.stream) {
@@ -538,7 +548,8 @@ impl Timelines {
         }
         let row = &mut self.rows[timeline.index()];
         (row.life, row.ended) = (Life::Retired, None);
-        let stream = row.stream;
+        let (stream, number) = (row.stream, row.number);
+        self.going_on.extend(goes_on.then_some((stream, number)));
         self.by_stream.remove(&stream);
         self.recent.forget(stream_key(stream));
         true
@@ -564,6 +575,11 @@ impl Timelines {
             self.rows[timeline.index()].life = Life::Vacant;
             self.rows.vacate(timeline.index() as u32);
         }
+    }
+
+    /// A stream that was forgotten before, and may have gone on since, goes.
+    pub(super) fn end(&mut self, stream: StreamHandle) {
+        self.going_on.remove(&stream);
     }
 
     /// Whether so many streams are gone that a look at all timelines is worth it.

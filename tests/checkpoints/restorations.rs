@@ -27,6 +27,26 @@ fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
     assert_eq!(b.driver.total_calls(), calls, "there is nothing that could fail");
 }
 
+/// Only its own thread has a stream forgotten that goes on: it may capture there.
+#[test]
+fn a_block_of_a_stream_that_was_forgotten_and_goes_on_is_its_own_when_it_is_back() {
+    let (b, [s, t]) = bench(Config::default()).with_streams();
+    let block = b.allocate(s);
+    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
+    b.engine.host().retire_unused(s).unwrap_err();
+    b.engine.free(block.id).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| b.engine.host().retire_unused(s).unwrap_err());
+    });
+    b.engine.host().retire_unused(s).unwrap();
+    let restored = b.engine.host().restore(b.pool, &checkpoint).unwrap();
+    b.launch(s);
+    b.engine.free(restored.live[0].id).unwrap();
+    assert_ne!(b.allocate(t).address, block.address, "its stream still uses it");
+    b.driver.complete_all();
+    assert_eq!(b.allocate(t).address, block.address);
+}
+
 /// It is unknown there whose graph may have the block by now.
 #[test]
 fn a_block_s_stream_that_captures_on_another_thread_stands_in_the_way() {
