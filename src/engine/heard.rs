@@ -55,10 +55,9 @@ impl Numbers {
         Self { most, noted: AtomicU64::new(0), taken: AtomicU64::new(0) }
     }
 
-    /// Whether anything was noted since [`Numbers::set_taken`] that may be taken: a run that the host marks is not.
+    /// Whether anything was noted since [`Numbers::set_taken`].
     pub(super) fn has_news(&self) -> bool {
-        let noted = self.noted.load(Ordering::Relaxed);
-        noted != self.taken.load(Ordering::Relaxed) && !self.keep_all()
+        self.noted.load(Ordering::Relaxed) != self.taken.load(Ordering::Relaxed)
     }
 
     /// Notes that what was noted so far is about to be taken.

@@ -832,7 +832,10 @@ impl<D: Driver> Engine<D> {
         let lesson = outline.map(|it| Lesson::new(it.pattern(), heard_so(it)));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
-            state.lessons.searched.push((asked.clone(), stream));
+            let searched = (asked.clone(), stream);
+            if !state.lessons.searched.contains(&searched) {
+                state.lessons.searched.push(searched);
+            }
             // What was shown lately is made the latest, which is chosen.
             let known = &mut state.lessons.known;
             let row = known.iter().rposition(|known| Some(known.pattern) == shown);

@@ -2,7 +2,7 @@
 
 use super::clocks::doubtful;
 use super::graph::Graph;
-use super::history::History;
+use super::history::{History, NEVER};
 use super::marks::Marks;
 use super::order::Order;
 use super::places::{Pair, Pairs};
@@ -108,19 +108,36 @@ pub(super) fn judge(
     Some((pair, violation))
 }
 
-/// Refuses a node that may use every block, if any two share anything, or one may lie where another graph's does.
+/// Refuses nodes that no look saw, which may use every block that was live when they were added: where two blocks share
+/// anything, or one may lie where another graph's does, unless they were added after all that looks saw; where two share
+/// something and the later one has no users that looks saw, also if these nodes follow no one order, since one may use
+/// the earlier block and another the later one; and where a block was freed without such users, whose memory may be
+/// anyone's.
 pub(super) fn refuse_stray(
     graph: &Graph<'_>,
     history: &History,
     users: &Users<'_>,
     pairs: &Pairs,
 ) -> Result<(), Violation> {
+    let blocks = || (0..).zip(&history.blocks);
     let pair = pairs.all.first().or(pairs.unused.as_ref());
-    let mut blocks = 0..if history.graphs { history.blocks.len() as u32 } else { 0 };
-    let Some(block) = pair.map(|it| it.later).or_else(|| blocks.find(|&it| users.any(it))) else {
-        return Ok(());
+    let beside_graphs = || blocks().filter(|_| history.graphs).find(|it| users.any(it.0));
+    let meeting = pair.map(|it| it.later).or_else(|| Some(beside_graphs()?.0));
+    let stray = meeting.and_then(|block| Some((users.stray()?, pair, block)));
+    let unordered = || {
+        let node = users.unordered()?;
+        let outside = |it: &&Pair| history.blocks[it.later as usize].outside;
+        let all = || pairs.all.iter().chain(&pairs.unused).filter(|it| !outside(it));
+        let later: Vec<u32> = all().map(|it| it.later).collect();
+        let (_, pair) = users.of(&later).iter().zip(all()).find(|it| !users.any_seen(it.0))?;
+        Some((node, Some(pair), pair.later))
     };
-    let Some(node) = users.stray() else { return Ok(()) };
+    let freed = || {
+        let mut freed = blocks().filter(|(_, block)| block.freed != NEVER && !block.outside);
+        let (block, _) = freed.find(|it| !users.any(it.0))?;
+        Some((users.unseen()?, None, block))
+    };
+    let Some((node, pair, block)) = stray.or_else(unordered).or_else(freed) else { return Ok(()) };
     let after = users.stream_before(node);
     let node = Box::new(NamedNode { after, ..NamedNode::new(graph.handle(node)) });
     let block = history.place(block);

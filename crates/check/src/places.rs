@@ -40,7 +40,8 @@ impl Pair {
 #[derive(Default)]
 pub(super) struct Pairs {
     pub all: Vec<Pair>,
-    /// The first two blocks at an address of which one has no users that looks saw: a node that no look saw may use it.
+    /// The first two blocks that lay in one place, of which the later one has no users that looks saw: a node that no look
+    /// saw may use it, and another one the earlier block.
     pub unused: Option<Pair>,
     /// The memories that pairs have in common.
     memory: Vec<Common>,
@@ -48,9 +49,14 @@ pub(super) struct Pairs {
 
 impl Pairs {
     fn add(&mut self, earlier: u32, later: u32, common: Common) {
+        let pair = self.pair(earlier, later, common);
+        self.all.push(pair);
+    }
+
+    fn pair(&mut self, earlier: u32, later: u32, common: Common) -> Pair {
         self.memory.extend(Some(common).filter(|it| !matches!(it, Common::Address)));
         let common = if matches!(common, Common::Address) { 0 } else { self.memory.len() as u32 };
-        self.all.push(Pair { earlier, later, common });
+        Pair { earlier, later, common }
     }
 
     /// What the blocks of a pair have in common.
@@ -157,8 +163,8 @@ impl Places<'_, '_> {
             Common::Memory { .. } => first.freed != NEVER,
         };
         if is_gone && !with_users {
-            if let Common::Address = common {
-                self.pairs.unused.get_or_insert(Pair { earlier, later, common: 0 });
+            if !self.users.any(later) && self.pairs.unused.is_none() {
+                self.pairs.unused = Some(self.pairs.pair(earlier, later, common));
             }
             return;
         }

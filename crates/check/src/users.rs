@@ -293,6 +293,45 @@ impl<'a> Users<'a> {
         nodes.find(|&node| !is_seen(node) && is_first(node) && !comes_last(node))
     }
 
+    /// A node that no look saw, if there is any; without last looks, one that is no launch behind the last look at a stream.
+    pub fn unseen(&self) -> Option<u32> {
+        match self.history.looked {
+            true => (0..).zip(&self.first_seen).find(|it| *it.1 == NEVER).map(|it| it.0),
+            false => self.unexplained(),
+        }
+    }
+
+    /// Whether looks saw any of these nodes.
+    pub fn any_seen(&self, nodes: &[u32]) -> bool {
+        nodes.iter().any(|&node| self.first_seen[node as usize] != NEVER)
+    }
+
+    /// A node that last looks did not see, and that neither comes after nor before another such node. Each one that comes
+    /// after another was added after that.
+    pub fn unordered(&self) -> Option<u32> {
+        if !self.history.looked {
+            return None;
+        }
+        if !self.graph.any_ordered {
+            return self.unseen();
+        }
+        // Of each node the last unseen one that it comes after, or is, as one more than its number.
+        let mut latest = vec![0; self.graph.len()];
+        let mut before = 0;
+        for node in 0..self.graph.len() as u32 {
+            let edges = self.graph.any().of(node);
+            spend(edges.len());
+            let last = edges.iter().map(|edge| latest[edge.from() as usize]).max().unwrap_or(0);
+            let is_seen = self.first_seen[node as usize] != NEVER;
+            if !is_seen && last != before {
+                return Some(node);
+            }
+            before = if is_seen { before } else { node + 1 };
+            latest[node as usize] = if is_seen { last } else { before };
+        }
+        None
+    }
+
     /// Which nodes that looks saw come before no other such node, and how many those are. Edges go from smaller to
     /// larger numbers.
     fn seen_ends(&self) -> (Vec<bool>, usize) {

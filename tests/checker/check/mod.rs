@@ -873,7 +873,8 @@ mod naive {
         };
         let users: Vec<Set> = blocks.iter().map(users).collect();
 
-        let mut shared = false;
+        let has_seen = |node: usize| logs.values().any(|log| log.ever.contains(&node));
+        let (mut shared, mut last_unused) = (false, false);
         let any_user = |at: usize| blocks[at].outside || !users[at].is_empty();
         // What was never used and is gone never had memory.
         let has_memory = |at: usize| any_user(at) || blocks[at].freed.is_none();
@@ -891,8 +892,9 @@ mod naive {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
                 // A node that no look saw may use what has no other users.
-                shared |= at_address;
+                last_unused |= !later.outside && !users[b].iter().any(|&node| has_seen(node));
                 if !any_user(a) || !any_user(b) {
+                    shared |= !any_user(b);
                     continue;
                 }
                 shared = true;
@@ -938,14 +940,19 @@ mod naive {
                 }
             }
         }
-        let has_seen = |node: usize| logs.values().any(|log| log.ever.contains(&node));
         let shared = shared || beside_graphs && (0..blocks.len()).any(any_user);
-        if shared && looked {
+        let freed = |at: usize| blocks[at].freed.is_some() && !any_user(at);
+        let freed = (0..blocks.len()).any(freed);
+        if looked {
             let seen: Vec<usize> = (0..count).filter(|&node| has_seen(node)).collect();
-            let unseen = (0..count).filter(|&node| !has_seen(node));
-            let strays = unseen.filter(|&node| !seen.iter().all(|&it| any[it][node]));
-            wrong.extend(strays.map(Wrong::Stray));
-        } else if shared {
+            let unseen: Vec<usize> = (0..count).filter(|&node| !has_seen(node)).collect();
+            let beside = |&node: &usize| {
+                let other = |&it: &usize| it == node || any[it][node] || any[node][it];
+                let is_stray = shared && !seen.iter().all(|&it| any[it][node]);
+                is_stray || freed || last_unused && !unseen.iter().all(other)
+            };
+            wrong.extend(unseen.iter().copied().filter(beside).map(Wrong::Stray));
+        } else if shared || freed {
             let ends = streams.values().filter_map(|looks| looks.last());
             let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
             for node in (0..count).collect::<Set>() {
