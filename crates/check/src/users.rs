@@ -309,11 +309,10 @@ impl<'a> Users<'a> {
     /// A node that last looks did not see, and that neither comes after nor before another such node. Each one that comes
     /// after another was added after that.
     pub fn unordered(&self) -> Option<u32> {
-        if !self.history.looked {
-            return None;
-        }
-        if !self.graph.any_ordered {
-            return self.unseen();
+        match (self.history.looked, self.graph.any_ordered) {
+            (false, _) => return None,
+            (true, false) => return self.unseen(),
+            (true, true) => {}
         }
         // Of each node the last unseen one that it comes after, or is, as one more than its number.
         let mut latest = vec![0; self.graph.len()];
