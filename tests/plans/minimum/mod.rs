@@ -6,4 +6,4 @@ mod journals;
 mod lifetimes;
 mod reports;
 mod shapes;
-mod traces;
+pub mod traces;

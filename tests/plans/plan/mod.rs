@@ -1,27 +1,18 @@
 //! Plans: valid, of the least memory, and of few mappings.
 
-mod random;
-mod traces;
+mod placed;
 mod valid;
 
 use std::collections::BTreeSet;
 
+use placed::{lifetimes, recorded, Shape, PAGE, RECORDED_PAGE};
 use proptest::prelude::*;
-use random::{Shape, PAGE};
 use regraph::plan::{Costs, Held, Options, Plan};
 use regraph_plan::lifetimes::Lifetimes;
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    (any::<u64>(), 1..6usize, 1..400usize, 1..12u64, any::<bool>(), 0..40u32).prop_map(
-        |(seed, streams, steps, pages, aligned, kept)| Shape {
-            seed,
-            streams,
-            steps,
-            pages,
-            aligned,
-            kept,
-        },
-    )
+    (any::<u64>(), 1..400usize, 1..12u64, any::<bool>(), 0..40u32)
+        .prop_map(|(seed, steps, pages, aligned, kept)| Shape { seed, steps, pages, aligned, kept })
 }
 
 fn options(max_mappings: Option<usize>, max_piece_bytes: Option<u64>) -> Options {
@@ -38,7 +29,7 @@ proptest! {
 
     #[test]
     fn memory_is_the_least_and_shared_in_order(shape in shapes()) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let plan = exact(&lifetimes, PAGE);
         valid::check(&plan, &lifetimes, PAGE, &[]);
         prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
@@ -48,7 +39,7 @@ proptest! {
 
     #[test]
     fn pieces_are_no_larger_than_allowed(shape in shapes(), most in 1..5u64) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let plan = Plan::new(&lifetimes, PAGE, &[], &options(None, Some(most * PAGE)));
         valid::check(&plan, &lifetimes, PAGE, &[]);
         prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
@@ -57,7 +48,7 @@ proptest! {
 
     #[test]
     fn held_pages_are_all_used(shape in shapes(), held in 0..60usize, free in 0..60usize) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let pages = |count, lasting| vec![Held { bytes: PAGE, lasting }; count];
         let held = [pages(held, false), pages(free, true)].concat();
         let plan = Plan::new(&lifetimes, PAGE, &held, &options(None, None));
@@ -77,7 +68,7 @@ proptest! {
         sizes in prop::collection::vec((0..8u64, any::<bool>()), 0..40),
         budget in prop::option::of(0..80usize),
     ) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let sizes = sizes.iter().map(|&(pages, lasting)| (pages * PAGE, lasting));
         let sizes = sizes.chain([(PAGE + 1, false), (PAGE + 1, true)]);
         let held: Vec<Held> = sizes.map(|(bytes, lasting)| Held { bytes, lasting }).collect();
@@ -102,7 +93,7 @@ proptest! {
         held in prop::collection::vec((1..8u64, any::<bool>()), 0..20),
         budget in prop::option::of(0..200usize),
     ) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let held: Vec<Held> =
             held.iter().map(|&(pages, lasting)| Held { bytes: pages * PAGE, lasting }).collect();
         let whole = Plan::new(&lifetimes, PAGE, &held, &options(budget, None));
@@ -139,7 +130,7 @@ proptest! {
         let mut held: Vec<Held> = Vec::new();
         let (mut total, mut all_lasting, mut largest) = (0, 0, 0);
         for shape in shapes {
-            let lifetimes = random::lifetimes(&shape);
+            let lifetimes = lifetimes(&shape);
             let plan = Plan::new(&lifetimes, PAGE, &held, &options(None, Some(PAGE)));
             valid::check(&plan, &lifetimes, PAGE, &held);
             let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
@@ -154,7 +145,7 @@ proptest! {
 
     #[test]
     fn mappings_keep_within_the_budget(shape in shapes(), share in 0..110usize) {
-        let lifetimes = random::lifetimes(&shape);
+        let lifetimes = lifetimes(&shape);
         let least = exact(&lifetimes, PAGE);
         let runs = valid::runs(&lifetimes, PAGE);
         let budget = least.mappings.len() * share / 100;
@@ -176,15 +167,15 @@ fn recorded_captures_need_the_least() {
         ("googlenet_s4", 216, 1.7),
         ("pipeline_s5", 216, 1.8),
     ] {
-        let lifetimes = traces::lifetimes(name);
-        let plan = exact(&lifetimes, traces::PAGE);
-        valid::check(&plan, &lifetimes, traces::PAGE, &[]);
+        let lifetimes = recorded(name);
+        let plan = exact(&lifetimes, RECORDED_PAGE);
+        valid::check(&plan, &lifetimes, RECORDED_PAGE, &[]);
         let (blocks, mappings) = (lifetimes.blocks().len() as f64, plan.mappings.len() as f64);
         eprintln!("{name}: {} pieces, {mappings} mappings of {blocks} blocks", plan.pieces.len());
         assert_eq!(plan.bytes(), plan.minimum_bytes);
         assert_eq!(plan.bytes(), mebibytes << 20, "{name}");
-        let divided = Plan::new(&lifetimes, traces::PAGE, &[], &Options::default());
-        valid::check(&divided, &lifetimes, traces::PAGE, &[]);
+        let divided = Plan::new(&lifetimes, RECORDED_PAGE, &[], &Options::default());
+        valid::check(&divided, &lifetimes, RECORDED_PAGE, &[]);
         assert_eq!(divided.bytes(), plan.bytes());
         assert!(divided.mappings.len() <= 3 * plan.mappings.len(), "{name}");
         assert!(mappings <= a_block * blocks, "{name}: {mappings} mappings of {blocks} blocks");
@@ -194,15 +185,15 @@ fn recorded_captures_need_the_least() {
 #[test]
 fn recorded_captures_with_fewer_mappings() {
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
-        let lifetimes = traces::lifetimes(name);
-        let least = exact(&lifetimes, traces::PAGE);
+        let lifetimes = recorded(name);
+        let least = exact(&lifetimes, RECORDED_PAGE);
         let blocks = lifetimes.blocks().len();
         for share in [75, 50, 25, 10, 0] {
             let budget = blocks * share / 50;
             let options = options(Some(budget), None);
-            let plan = Plan::new(&lifetimes, traces::PAGE, &[], &options);
-            valid::check(&plan, &lifetimes, traces::PAGE, &[]);
-            let runs = valid::runs(&lifetimes, traces::PAGE);
+            let plan = Plan::new(&lifetimes, RECORDED_PAGE, &[], &options);
+            valid::check(&plan, &lifetimes, RECORDED_PAGE, &[]);
+            let runs = valid::runs(&lifetimes, RECORDED_PAGE);
             assert!(plan.mappings.len() <= budget.max(runs));
             eprintln!(
                 "{name}: {} MiB with {} mappings of {budget}, {} MiB with {}",
@@ -230,8 +221,8 @@ fn nothing_needs_nothing() {
 #[test]
 #[ignore = "takes long; for its time"]
 fn a_hundred_thousand_blocks() {
-    let shape = Shape { seed: 7, streams: 8, steps: 400_000, pages: 16, aligned: true, kept: 0 };
-    let lifetimes = random::lifetimes(&shape);
+    let shape = Shape { seed: 7, steps: 400_000, pages: 16, aligned: true, kept: 0 };
+    let lifetimes = lifetimes(&shape);
     let start = std::time::Instant::now();
     let plan = exact(&lifetimes, PAGE);
     eprintln!(
