@@ -1,9 +1,10 @@
 //! What captures and graphs tell of their minimum.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
+use crate::common::bench;
+use crate::plans::twice::{run, Step};
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Pool};
 use regraph::settings::Programmatic;
@@ -15,43 +16,24 @@ use regraph_trace::{Operation, Trace};
 
 /// The capture of a trace that has one, of kernels and waits.
 fn capture(trace: &Trace, config: Config) -> CaptureReport {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let engine = Engine::new(driver.clone(), config);
-    let pool = engine.create_pool(PoolConfig::default());
-    let streams: Vec<_> = (0..16).map(|_| driver.create_stream().unwrap()).collect();
-    let at = |stream: u16| streams[usize::from(stream)];
-    let (mut blocks, mut id) = (HashMap::new(), None);
-    for operation in trace.operations() {
-        match *operation {
-            Operation::Begin { stream, .. } => {
-                driver.begin_capture(at(stream), CaptureMode::Relaxed).unwrap();
-                id = Some(engine.begin_capture(pool, at(stream)).unwrap());
-            }
-            Operation::Kernel { stream, programmatic, .. } => {
-                driver.launch(at(stream), Work::default(), programmatic).unwrap();
-            }
-            Operation::Wait { stream, on } => driver.wait(at(stream), at(on)).unwrap(),
-            Operation::Alloc { id, bytes, stream } => {
-                let block = engine.allocate(pool, bytes, at(stream)).unwrap();
-                blocks.insert(id, block.id);
-            }
-            Operation::Use { id, stream } => engine.record_stream(blocks[&id], at(stream)).unwrap(),
-            Operation::LastUse { id, stream } => {
-                engine.record_use(blocks[&id], at(stream)).unwrap();
-            }
-            Operation::Free { id } => engine.free(blocks.remove(&id).unwrap()).unwrap(),
-            _ => {}
+    let (bench, streams) = bench(config).with_streams::<16>();
+    let step = |operation: &Operation| match *operation {
+        Operation::Kernel { stream, programmatic, .. } => {
+            Some(Step::Launch(stream.into(), programmatic))
         }
-    }
-    let CaptureStatus::Active { graph, .. } =
-        driver.capture_status(streams[0], &mut Vec::new()).unwrap()
-    else {
-        panic!("it captures");
+        Operation::Wait { stream, on } => Some(Step::Wait(stream.into(), on.into())),
+        Operation::Alloc { id, bytes, stream } => {
+            Some(Step::Allocate(id as usize, bytes, stream.into()))
+        }
+        Operation::Use { id, stream } => Some(Step::Use(id as usize, stream.into())),
+        Operation::LastUse { id, stream } => Some(Step::LastUse(id as usize, stream.into())),
+        Operation::Free { id } => Some(Step::Free(id as usize)),
+        _ => None,
     };
-    let report = engine.end_capture(id.unwrap(), graph).unwrap();
-    driver.end_capture(streams[0]).unwrap();
-    blocks.into_values().for_each(|block| engine.free(block).unwrap());
-    report
+    let steps: Vec<_> = trace.operations().iter().filter_map(step).collect();
+    let capture = bench.begin(streams[0]);
+    run(&bench, &streams, &steps);
+    bench.finish(streams[0], capture)
 }
 
 fn workload(seed: u64) -> Workload {
