@@ -1,7 +1,9 @@
 //! Capturing twice where memory comes at captures' ends: the second capture's addresses are those of the
 //! layout, and its pages of memory go wherever they are free.
 
-use super::twice::{device, follow, followed, nothing_stays, program, rehearse, run_on, Step};
+use super::twice::{
+    device, follow, followed, nothing_stays, program, rehearse, run_on, variants, Step,
+};
 use crate::common::{bench_on, MIB};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport};
 use regraph::engine::Config;
@@ -77,20 +79,7 @@ fn anything_else_is_served_all_the_same() {
     let (steps, layout) = with_pages(0..400, 90).unwrap();
     let mut fell = 0;
     for at in (0..steps.len()).step_by(3) {
-        let mut changes: Vec<Vec<Step>> = Vec::new();
-        let mut with = |change: &dyn Fn(&mut Vec<Step>)| {
-            let mut changed = steps.clone();
-            change(&mut changed);
-            changes.push(changed);
-        };
-        with(&|steps| _ = steps.remove(at));
-        with(&|steps| steps.insert(at, Step::Allocate(10_000, 3 * MIB, 1)));
-        with(&|steps| {
-            if let Step::Allocate(block, bytes, stream) = steps[at] {
-                steps[at] = Step::Allocate(block, bytes + MIB, stream);
-            }
-        });
-        for changed in changes {
+        for changed in variants(&steps, at) {
             let (bench, streams) = bench_on(device(SUPPORT), exact()).with_streams::<3>();
             let (report, live) = follow(&bench, &streams, &changed, layout.clone());
             fell += u32::from(followed(&report).fell_back.is_some());

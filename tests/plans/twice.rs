@@ -217,10 +217,7 @@ fn the_same_again_lies_where_it_was_planned() {
             assert!(layout.is_whole(), "seed {seed}: {layout}");
             assert_eq!(bench.reserved(), planned.next_multiple_of(2 * MIB), "seed {seed}");
             assert!(bench.reserved() <= online, "seed {seed}");
-            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-            bench.engine.release_graph(report.graph).unwrap();
-            bench.engine.destroy_pool(bench.pool).unwrap();
-            assert_eq!(bench.driver.used_bytes(), 0);
+            nothing_stays(&bench, live, report.graph);
         }
     }
 }
@@ -245,7 +242,7 @@ fn every_policy_may_be_followed() {
 }
 
 /// Everything that can be different at one step.
-fn variants(steps: &[Step], at: usize) -> Vec<Vec<Step>> {
+pub(super) fn variants(steps: &[Step], at: usize) -> Vec<Vec<Step>> {
     let mut variants = Vec::new();
     let mut with = |change: &dyn Fn(&mut Vec<Step>)| {
         let mut changed = steps.to_vec();
