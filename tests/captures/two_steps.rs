@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{bench, remove_last_edge, Bench, MIB};
-use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
-};
+use crate::device::graph_of;
+use regraph::driver::{CaptureId, CaptureMode, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
@@ -135,9 +134,7 @@ fn a_refusal_leaves_nothing_of_a_graph() {
         drop(block);
         let block = capture.allocate(4 * MIB, stream).unwrap();
         driver.launch_kernel(stream, Launch::default()).unwrap();
-        let CaptureStatus::Active { graph, .. } = driver.capture_of(stream).unwrap() else {
-            panic!("the stream captures");
-        };
+        let graph = graph_of(driver, stream);
         remove_last_edge(driver, stream);
         let refused = if adopted {
             let judging = capture.close(graph).unwrap();

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::device::graph_of;
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
+    CaptureMode, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::engine::{Attempt, BlockId, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Programmatic;
@@ -162,12 +163,7 @@ impl World {
         for &stream in &self.streams[1..] {
             driver.wait(origin, stream).unwrap();
         }
-        let CaptureStatus::Active { graph, .. } =
-            driver.capture_status(origin, &mut Vec::new()).unwrap()
-        else {
-            panic!("it captures");
-        };
-        let ended = engine.end_capture(capture, graph);
+        let ended = engine.end_capture(capture, graph_of(driver, origin));
         driver.end_capture(origin).unwrap();
         let safe = is_safe(driver, scope.policy, &launches, &blocks);
         let verdict = match ended {

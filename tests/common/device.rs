@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::sync::Arc;
 
-use regraph::driver::StreamHandle;
+use regraph::driver::{CaptureStatus, Driver, GraphHandle, StreamHandle};
 use regraph::engine::Block;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -84,6 +84,14 @@ pub mod gpu {
         fn progress(&self, _: StreamHandle) {}
 
         fn schedule(&self, _: u64) {}
+    }
+}
+
+/// The graph that a stream captures.
+pub fn graph_of(driver: &impl Driver, stream: StreamHandle) -> GraphHandle {
+    match driver.capture_of(stream).unwrap() {
+        CaptureStatus::Active { graph, .. } => graph,
+        status => panic!("not capturing: {status:?}"),
     }
 }
 

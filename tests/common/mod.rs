@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
-};
+use crate::device::graph_of;
+use regraph::driver::{CaptureId, CaptureMode, Driver, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::snapshot::Snapshot;
 use regraph_sim::{SimConfig, SimDriver};
@@ -65,16 +64,10 @@ pub fn once(act: impl FnOnce() + Send + 'static) -> impl Fn() + Send + Sync + 's
 
 /// Removes the edge that leads to the last node of a stream that captures.
 pub fn remove_last_edge(driver: &SimDriver, stream: StreamHandle) {
-    let mut terminals = Vec::new();
-    let CaptureStatus::Active { graph, .. } =
-        driver.capture_status(stream, &mut terminals).unwrap()
-    else {
-        panic!("the stream captures");
-    };
-    let last = terminals[0].node;
+    let last = driver.terminals(stream).unwrap()[0].node;
     let mut edges = Vec::new();
     driver.dependencies(last, &mut edges).unwrap();
-    driver.remove_dependency(graph, edges[0], last).unwrap();
+    driver.remove_dependency(graph_of(driver, stream), edges[0], last).unwrap();
 }
 
 pub struct Bench {
@@ -117,10 +110,7 @@ impl Bench {
     }
 
     pub fn graph(&self, stream: StreamHandle) -> GraphHandle {
-        match self.driver.capture_status(stream, &mut Vec::new()).unwrap() {
-            CaptureStatus::Active { graph, .. } => graph,
-            status => panic!("{status:?}"),
-        }
+        graph_of(&self.driver, stream)
     }
 
     /// A block of 4 MiB.

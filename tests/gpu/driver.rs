@@ -709,7 +709,7 @@ mod cuda {
     use std::time::Duration;
 
     use super::MIB;
-    use crate::device::gpu;
+    use crate::device::{gpu, graph_of};
     use regraph::driver::cuda::{devices, CudaDriver};
     use regraph::driver::{
         AsStream, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle,
@@ -952,10 +952,7 @@ mod cuda {
             let block = engine.allocate(pool, MIB, stream).unwrap();
             take_a_while(stream, &done);
             engine.free(block.id).unwrap();
-            let CaptureStatus::Active { graph, .. } = driver.capture_of(stream).unwrap() else {
-                panic!("it captures");
-            };
-            let report = engine.end_capture(capture, graph).unwrap();
+            let report = engine.end_capture(capture, graph_of(&driver, stream)).unwrap();
             let graph = driver.end_capture(stream).unwrap();
             let executable = driver.instantiate(graph).unwrap();
             driver.replay(executable, stream).unwrap();

@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, MutexGuard};
 
-use crate::device::gpu::turn;
+use crate::device::{gpu::turn, graph_of};
 use regraph::driver::{
-    Access, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, NodeHandle, NodeKind,
-    NodePointer, StreamHandle,
+    Access, CaptureMode, Driver, GraphHandle, HostApi, NodeHandle, NodeKind, NodePointer,
+    StreamHandle,
 };
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph_tagged::CudaProgram;
@@ -95,10 +95,7 @@ fn gpu() -> Gpu {
 
 impl Gpu {
     fn graph(&self, stream: StreamHandle) -> GraphHandle {
-        match self.driver.capture_of(stream).unwrap() {
-            CaptureStatus::Active { graph, .. } => graph,
-            other => panic!("not capturing: {other:?}"),
-        }
+        graph_of(&self.driver, stream)
     }
 
     fn last(&self, stream: StreamHandle) -> NodeHandle {

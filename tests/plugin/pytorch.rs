@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::host::{filter, host_on, host_with, Host};
 use crate::common::{once, remove_last_edge, while_it_waits};
+use crate::device::graph_of;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, GraphHandle, HostApi,
-    StreamHandle,
+    CaptureId, CaptureMode, Dependency, Driver, ErrorKind, GraphHandle, HostApi, StreamHandle,
 };
 
 use regraph::engine::{self, Config, Lent};
@@ -565,9 +565,7 @@ impl Host {
     /// Adds a conditional node to the capture of a stream, with a body that `inner` captures, as PyTorch does: the pool
     /// ends and begins around the body's capture. `within` runs in the body.
     fn body(&self, s: StreamHandle, inner: StreamHandle, within: impl FnOnce()) {
-        let CaptureStatus::Active { graph, .. } = self.driver.capture_of(s).unwrap() else {
-            panic!("it captures")
-        };
+        let graph = graph_of(&self.driver, s);
         let start = self.driver.terminals(s).unwrap();
         let (node, body) = self.driver.add_conditional(graph, &start).unwrap();
         self.driver.set_terminals(s, &[Dependency::full(node)]).unwrap();
@@ -1143,7 +1141,7 @@ fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
     let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     h.announce(s, POOL, false);
-    let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
+    let graph = graph_of(&h.driver, s);
     for _ in 0..2 {
         h.used(s);
         h.driver.add_node(graph, &[], Work::default()).unwrap();

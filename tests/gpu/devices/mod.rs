@@ -14,11 +14,9 @@
 
 use std::sync::Arc;
 
-use crate::device::tagged;
+use crate::device::{graph_of, tagged};
 use regraph::devices::Devices;
-use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
-};
+use regraph::driver::{CaptureId, CaptureMode, Driver, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -111,10 +109,7 @@ impl<P: Program> Side<P> {
     }
 
     fn graph(&self, stream: StreamHandle) -> GraphHandle {
-        match self.driver.capture_status(stream, &mut Vec::new()).unwrap() {
-            CaptureStatus::Active { graph, .. } => graph,
-            status => panic!("{status:?}"),
-        }
+        graph_of(&self.driver, stream)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, CaptureStatus, ErrorKind, StreamHandle};
+use crate::device::graph_of;
+use regraph::driver::{CaptureMode, ErrorKind, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error, Pool, PoolRefusal, StreamRefusal};
 use regraph_sim::probe::Estimate;
@@ -132,8 +133,7 @@ fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
         let capture = Capture::adopt(&bench.pool, s).unwrap();
         let memory = capture.allocate(MIB, s).unwrap();
         launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
-        let status = bench.driver.capture_of(s).unwrap();
-        let CaptureStatus::Active { mut graph, .. } = status else { panic!("{status:?}") };
+        let mut graph = graph_of(&bench.driver, s);
         if ended_first {
             bench.engine.observe(s).unwrap();
             graph = bench.driver.end_capture(s).unwrap();

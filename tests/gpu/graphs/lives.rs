@@ -4,7 +4,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, CaptureStatus};
+use crate::device::graph_of;
+use regraph::driver::CaptureMode;
 use regraph::engine::{Config, PoolConfig};
 use regraph::graphs::{Capture, Error, Pool, PoolRefusal};
 use regraph::settings::Settings;
@@ -76,8 +77,7 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
         driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
         let capture = Capture::adopt(&bench.pool, u).unwrap();
         launch(&**driver, u, (&[], &[]), 0);
-        let CaptureStatus::Active { graph, .. } = driver.capture_of(u).unwrap() else { panic!() };
-        let (lease, _) = capture.accept(graph).unwrap();
+        let (lease, _) = capture.accept(graph_of(driver, u)).unwrap();
         let graph = driver.end_capture(u).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             lease.launch(s, |on| {
