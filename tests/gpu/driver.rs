@@ -8,7 +8,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ErrorKind,
     GraphHandle, MemorySupport, NodeHandle, NodeKind, StreamHandle,
 };
-use regraph_sim::SimDriver;
+use regraph_sim::{Call, SimDriver};
 use regraph_tagged::{Tagged, Work};
 
 const MODES: [CaptureMode; 3] =
@@ -53,6 +53,11 @@ trait Driven: Device {
     /// Handles of the legacy stream, and of streams that a thread has by itself.
     fn default_streams(&self) -> (&'static [usize], &'static [usize]);
 
+    /// How often streams were asked whether they capture, where that is counted.
+    fn asked(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes a driver object for the same device, without kernels.
     fn open_again(&self) {}
 }
@@ -69,6 +74,10 @@ impl Driven for SimDriver {
     fn default_streams(&self) -> (&'static [usize], &'static [usize]) {
         (&[0], &[])
     }
+
+    fn asked(&self) -> Option<u64> {
+        Some(self.calls(Call::CaptureStatus))
+    }
 }
 
 /// Streams, the first of which captures.
@@ -80,7 +89,9 @@ fn capturing<const N: usize>(driver: &Arc<impl Driven>) -> [StreamHandle; N] {
 
 fn status(driver: &Arc<impl Driven>, stream: StreamHandle) -> CaptureStatus {
     let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
+    let asked = driver.asked();
     let status = driver.capture_status(stream, &mut terminals).unwrap();
+    assert_eq!(driver.asked(), asked.map(|times| times + 1));
     assert!(terminals.is_empty() || matches!(status, CaptureStatus::Active { .. }));
     status
 }
@@ -271,15 +282,20 @@ fn streams_left_behind_are_unjoined(driver: &Arc<impl Driven>) {
 }
 
 fn captures_never_merge(driver: &Arc<impl Driven>) {
-    let s = capturing::<2>(driver);
+    use CaptureStatus::{Invalidated, None};
+    let s = capturing::<3>(driver);
+    driver.wait(s[2], s[0]).unwrap();
     driver.begin_capture(s[1], CaptureMode::Relaxed).unwrap();
     refused(driver.wait(s[1], s[0]), ErrorKind::CaptureMerge);
+    let all = || s.map(|stream| status(driver, stream));
+    assert_eq!(all(), [Invalidated; 3]);
     for stream in s {
-        assert_eq!(status(driver, stream), CaptureStatus::Invalidated);
         refused(driver.launch(stream, Work::default(), false), ErrorKind::CaptureInvalidated);
-        refused(driver.end_capture(stream), ErrorKind::CaptureInvalidated);
-        assert_eq!(status(driver, stream), CaptureStatus::None);
     }
+    refused(driver.end_capture(s[1]), ErrorKind::CaptureInvalidated);
+    assert_eq!(all(), [Invalidated, None, Invalidated], "no stream changes sides");
+    refused(driver.end_capture(s[0]), ErrorKind::CaptureInvalidated);
+    assert_eq!(all(), [None; 3]);
 }
 
 fn captures_are_isolated_from_work_outside(driver: &Arc<impl Driven>) {
@@ -300,8 +316,9 @@ fn a_capture_ends_where_it_began(driver: &Arc<impl Driven>) {
         driver.begin_capture(a, mode).unwrap();
         driver.wait(b, a).unwrap();
         assert_eq!(driver.end_capture(b).unwrap_err().code, 903);
-        assert_eq!(status(driver, a), CaptureStatus::Invalidated);
+        assert_eq!([a, b].map(|it| status(driver, it)), [CaptureStatus::Invalidated; 2]);
         refused(driver.end_capture(a), ErrorKind::CaptureInvalidated);
+        assert_eq!(status(driver, b), CaptureStatus::None);
         // An end by another thread ends it, and gives no graph.
         driver.begin_capture(a, mode).unwrap();
         refused(elsewhere(|| driver.end_capture(a)), ErrorKind::CaptureWrongThread);
@@ -487,7 +504,14 @@ fn the_legacy_stream_tells_of_a_capture_and_leaves_it_alive(driver: &Arc<impl Dr
     // Nor does it mind a capture on a stream that is not a blocking one.
     driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
     assert_eq!(status(driver, LEGACY), CaptureStatus::None);
-    driver.end_capture(stream).unwrap();
+    // Until a blocking stream comes into that.
+    driver.wait(blocking, stream).unwrap();
+    refused(driver.capture_status(LEGACY, &mut Vec::new()), ErrorKind::CaptureImplicit);
+    refused(driver.launch(LEGACY, Work::default(), false), ErrorKind::CaptureImplicit);
+    let streams = [stream, blocking];
+    assert_eq!(streams.map(|it| status(driver, it)), [CaptureStatus::Invalidated; 2]);
+    refused(driver.end_capture(stream), ErrorKind::CaptureInvalidated);
+    assert_eq!(status(driver, LEGACY), CaptureStatus::None);
 }
 
 fn a_body_is_a_capture_and_a_graph_of_its_own(driver: &Arc<impl Driven>) {

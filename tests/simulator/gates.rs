@@ -8,7 +8,6 @@ use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, HostApi, NodeHandle, StreamHandle,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
 
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 
@@ -60,85 +59,6 @@ fn streams<const N: usize>(sim: &SimDriver) -> [StreamHandle; N] {
 }
 
 #[test]
-fn a_capture_shows_on_its_streams_from_begin_or_fork_to_end() {
-    let sim = sim();
-    let [a, b, c] = streams(&sim);
-    for _ in 0..2 {
-        are(&sim, [LEGACY, a, b, c], [Idle, Idle, Idle, Idle]);
-        sim.begin_capture(a, CaptureMode::Global).unwrap();
-        are(&sim, [LEGACY, a, b, c], [Idle, Capturing, Idle, Idle]);
-        sim.launch(a, Work::default(), false).unwrap();
-        sim.wait(b, a).unwrap();
-        are(&sim, [LEGACY, a, b, c], [Idle, Capturing, Capturing, Idle]);
-        // Joined, but in the capture till it ends.
-        sim.wait(a, b).unwrap();
-        are(&sim, [LEGACY, a, b, c], [Idle, Capturing, Capturing, Idle]);
-        sim.end_capture(a).unwrap();
-    }
-    are(&sim, [LEGACY, a, b, c], [Idle, Idle, Idle, Idle]);
-}
-
-#[test]
-fn a_body_under_capture_shows_on_its_own_stream() {
-    let sim = sim();
-    let [a, b] = streams(&sim);
-    sim.begin_capture(a, CaptureMode::Global).unwrap();
-    sim.launch(a, Work::default(), false).unwrap();
-    let graph = sim.end_capture(a).unwrap();
-    let (_, body) = sim.add_conditional(graph, &[]).unwrap();
-    sim.begin_capture_to_graph(b, body, CaptureMode::Global).unwrap();
-    are(&sim, [a, b], [Idle, Capturing]);
-    sim.end_capture(b).unwrap();
-    are(&sim, [a, b], [Idle, Idle]);
-}
-
-#[test]
-fn a_ruined_capture_shows_till_its_end_which_frees_every_stream() {
-    let sim = sim();
-    let [a, b, c] = streams(&sim);
-    let begin = || {
-        sim.begin_capture(a, CaptureMode::Global).unwrap();
-        sim.launch(a, Work::default(), false).unwrap();
-        sim.wait(b, a).unwrap();
-        sim.launch(b, Work::default(), false).unwrap();
-    };
-    begin();
-    sim.invalidate(b).unwrap();
-    are(&sim, [a, b, c], [Invalidated, Invalidated, Idle]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [a, b, c], [Idle, Idle, Idle]);
-
-    begin();
-    sim.unsafe_call().unwrap_err();
-    are(&sim, [a, b, c], [Invalidated, Invalidated, Idle]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [a, b, c], [Idle, Idle, Idle]);
-
-    // An end where it did not begin.
-    begin();
-    sim.end_capture(b).unwrap_err();
-    are(&sim, [a, b, c], [Invalidated, Invalidated, Idle]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [a, b, c], [Idle, Idle, Idle]);
-
-    // Unjoined: the end fails, yet it is one.
-    begin();
-    are(&sim, [a, b, c], [Capturing, Capturing, Idle]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [a, b, c], [Idle, Idle, Idle]);
-
-    // Merged: both are ruined, and no stream changes sides.
-    begin();
-    sim.begin_capture(c, CaptureMode::Global).unwrap();
-    sim.wait(c, a).unwrap_err();
-    are(&sim, [a, b, c], [Invalidated, Invalidated, Invalidated]);
-    sim.end_capture(c).unwrap_err();
-    are(&sim, [a, b, c], [Invalidated, Invalidated, Idle]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [a, b, c], [Idle, Idle, Idle]);
-}
-
-#[test]
 fn streams_that_are_not_there_are_refused() {
     let sim = sim();
     let [a, b] = streams(&sim);
@@ -160,29 +80,6 @@ fn streams_that_are_not_there_are_refused() {
     }
     assert_eq!(sim.create_stream().unwrap(), next);
     are(&sim, [next], [Idle]);
-}
-
-#[test]
-fn the_legacy_stream_is_refused_while_a_blocking_stream_captures() {
-    let sim = sim();
-    let [a] = streams(&sim);
-    let blocking = sim.create_blocking_stream();
-    let implicit = Is::Refused(ErrorKind::CaptureImplicit);
-    are(&sim, [LEGACY, a, blocking], [Idle, Idle, Idle]);
-    sim.begin_capture(blocking, CaptureMode::Relaxed).unwrap();
-    are(&sim, [LEGACY, a, blocking], [implicit.clone(), Idle, Capturing]);
-    sim.end_capture(blocking).unwrap();
-    are(&sim, [LEGACY, a, blocking], [Idle, Idle, Idle]);
-
-    // By a fork, into a capture that is no business of the legacy stream's before.
-    sim.begin_capture(a, CaptureMode::Relaxed).unwrap();
-    are(&sim, [LEGACY, a, blocking], [Idle, Capturing, Idle]);
-    sim.wait(blocking, a).unwrap();
-    are(&sim, [LEGACY, a, blocking], [implicit.clone(), Capturing, Capturing]);
-    sim.launch(LEGACY, Work::default(), false).unwrap_err();
-    are(&sim, [LEGACY, a, blocking], [implicit, Invalidated, Invalidated]);
-    sim.end_capture(a).unwrap_err();
-    are(&sim, [LEGACY, a, blocking], [Idle, Idle, Idle]);
 }
 
 #[test]
