@@ -3,7 +3,6 @@
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, Lent, PoolConfig};
-use regraph_tagged::{Program, Work};
 
 #[test]
 fn a_full_pool_says_so_and_the_capture_goes_on() {
@@ -39,33 +38,6 @@ fn errors_of_requests_name_the_call() {
             let error = refused.unwrap_err().to_string();
             assert!(error.starts_with(&format!("{call}: ")), "{call} says: {error}");
         }
-    }
-}
-
-/// A block that is freed and waits for another stream stays active: it does not become so again.
-#[test]
-fn a_block_that_waits_became_active_once() {
-    let (b, [s, t]) = bench(Config::default()).with_streams();
-    let active = || {
-        let all = b.engine.statistics().unwrap().all;
-        let bytes = (all.active_bytes.current / MIB, all.active_bytes.allocated / MIB);
-        (all.active.current, all.active.allocated, all.allocation.current, bytes)
-    };
-    for (done, inside) in [(0, false), (1, true), (2, false)] {
-        let capture = inside.then(|| b.begin(s));
-        let block = b.allocate(s);
-        b.launch(s);
-        // The capture does not know of it.
-        b.driver.launch(t, Work::default(), false).unwrap();
-        b.engine.record_stream(block.id, t).unwrap();
-        b.engine.free(block.id).unwrap();
-        assert_eq!(active(), (1, done + 1, 0, (4, 4 * (done + 1))), "{done}");
-        if let Some(capture) = capture {
-            b.finish(s, capture);
-        }
-        b.driver.complete_all();
-        b.engine.empty_cache().unwrap();
-        assert_eq!(active(), (0, done + 1, 0, (0, 4 * (done + 1))), "{done}");
     }
 }
 

@@ -249,39 +249,6 @@ fn a_fraction_and_a_limit_both_hold() {
 }
 
 #[test]
-fn above_the_threshold_old_memory_goes_first() {
-    let settings = Settings::default()
-        .expandable_segments(false)
-        .memory_limit_bytes(Some(100 * MIB))
-        .garbage_collection_threshold(Some(0.5));
-    let (b, [s]) = tight(256, settings).with_streams();
-    let old = b.block(20, s);
-    let young = b.block(22, s);
-    b.engine.free(old.id).unwrap();
-    b.driver.complete_all();
-    b.engine.mark_stream(s).unwrap();
-    // Settled in this order, so that the first is the one unused for longer.
-    b.engine.explain(b.pool, s).unwrap();
-    let third = b.block(24, s);
-    assert!(b.driver.read_tags(old.address, 512).is_err(), "given back before the pool grew");
-    assert_eq!(b.counts().num_alloc_retries, 0, "nothing had failed");
-    assert!(b.driver.read_tags(young.address, 512).is_ok());
-    assert_eq!(b.reserved(), 46 * MIB);
-    let _ = third;
-}
-
-#[test]
-fn fixed_segments_have_their_sizes() {
-    let sizes = [(512, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB), (31 * MIB, 32 * MIB)];
-    for (bytes, segment) in sizes {
-        let (b, [s]) = tight(512, Settings::default().expandable_segments(false)).with_streams();
-        b.engine.allocate(b.pool, bytes, s).unwrap();
-        assert_eq!(b.reserved(), segment, "{bytes}");
-        assert_eq!(b.engine.statistics().unwrap().all.segment.current, 1);
-    }
-}
-
-#[test]
 fn without_caching_every_block_is_an_allocation_of_its_own() {
     for support in [MAPPED, MemorySupport::Allocated] {
         let rounding = Rounding::uniform(8).unwrap();
@@ -301,24 +268,6 @@ fn without_caching_every_block_is_an_allocation_of_its_own() {
         assert_eq!((b.driver.used_bytes(), b.reserved()), (0, 0));
         b.driver.synchronize().unwrap();
     }
-}
-
-#[test]
-fn emptying_gives_back_what_is_complete_and_waits_for_nothing() {
-    let (b, [s, t]) = tight(64, Settings::default()).with_streams();
-    let live = b.block(4, s);
-    let complete = b.use_once(4, s);
-    let running = b.use_once(4, t);
-    b.driver.complete(s).unwrap();
-    let emptied = b.engine.empty_cache().unwrap();
-    assert_eq!((emptied.released, emptied.waiting, emptied.reserved), (4 * MIB, 4 * MIB, 8 * MIB));
-    assert_eq!(b.driver.calls(Call::SynchronizeEvent), 0);
-    assert!(b.driver.read_tags(complete.address, 512).is_err());
-    assert!(b.driver.read_tags(live.address, 512).is_ok());
-    assert!(b.driver.read_tags(running.address, 512).is_ok());
-    b.driver.complete(t).unwrap();
-    assert_eq!(b.engine.empty_cache().unwrap().released, 4 * MIB);
-    b.driver.synchronize().unwrap();
 }
 
 /// A driver where streams get handles again that others had, an engine, and one of its pools.
@@ -576,22 +525,6 @@ fn the_engines_end_gives_memory_back() {
     engine.allocate(used, 6 * MIB, s).unwrap();
     drop(engine);
     assert_eq!(driver.used_bytes(), 6 * MIB, "the block that was never freed stays");
-}
-
-#[test]
-fn peaks_and_sums_begin_anew() {
-    let (b, [s, t]) = bench(Config::default()).with_streams();
-    let blocks = [b.block(4, s), b.block(6, t)];
-    b.engine.free(blocks[0].id).unwrap();
-    let all = b.engine.statistics().unwrap().all;
-    assert_eq!((all.allocated_bytes.peak, all.allocated_bytes.allocated), (10 * MIB, 10 * MIB));
-    b.engine.reset_peaks().unwrap();
-    b.engine.reset_accumulated().unwrap();
-    let again = b.block(2, s);
-    b.engine.free(again.id).unwrap();
-    let all = b.engine.statistics().unwrap().all.allocated_bytes;
-    assert_eq!((all.current, all.peak), (6 * MIB, 8 * MIB));
-    assert_eq!((all.allocated, all.freed), (2 * MIB, 2 * MIB));
 }
 
 /// Between the question whether a stream captures and the event that is recorded on it, another thread may begin a

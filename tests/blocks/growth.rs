@@ -370,60 +370,6 @@ fn a_pool_that_lost_memory_refuses_its_captures() {
     judge(&b);
 }
 
-/// What a block leaves over of a hole that it fills is one piece with what is free above the hole.
-#[test]
-fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
-    let b = bench(Config::default());
-    let stream = b.driver.create_stream().unwrap();
-    let allocate = |bytes| b.engine.allocate(b.pool, bytes, stream).unwrap();
-    let settle = |block: Block, keep| {
-        b.engine.free(block.id).unwrap();
-        b.driver.complete(stream).unwrap();
-        b.engine.trim(keep).unwrap();
-    };
-    let [first, second, third, _last] = [0; 4].map(|_| allocate(2 * MIB));
-    settle(second, 0);
-    settle(first, u64::MAX);
-    settle(third, u64::MAX);
-    assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, 6 * MIB);
-    let low = allocate(MIB + MIB / 4);
-    assert_eq!(low.address, first.address);
-    // Three quarters are free before the hole, so a quarter of it is left over.
-    let filling = allocate(2 * MIB + MIB / 2);
-    assert_eq!(filling.address, first.address + MIB + MIB / 4);
-    let all = b.engine.statistics().unwrap().all;
-    assert_eq!(all.reserved_bytes.current, 8 * MIB);
-    let free = (all.inactive_split.current, all.inactive_split_bytes.current);
-    assert_eq!(free, (1, 2 * MIB + MIB / 4));
-    assert_eq!(b.engine.host().verify(), Ok(()));
-    judge(&b);
-}
-
-/// A small block that lives long, where a large one has lain, keeps a small part of that from the driver.
-#[test]
-fn a_small_block_in_a_large_one_s_memory_keeps_a_part_of_it() {
-    for (large, left) in [(250 * MIB, 32 * MIB), (800 * MIB, 100 * MIB)] {
-        let b = bench(Config::default());
-        let stream = b.driver.create_stream().unwrap();
-        let block = b.engine.allocate(b.pool, large, stream).unwrap();
-        assert!(b.driver.calls(Call::Map) <= 9, "a large block costs few calls");
-        b.engine.free(block.id).unwrap();
-        let workspace = b.engine.allocate(b.pool, 20 * MIB, stream).unwrap();
-        write(&b, stream, workspace, 1);
-        b.driver.complete(stream).unwrap();
-        assert_eq!(b.engine.empty_cache().unwrap().reserved, left);
-        assert!(holds(&b, workspace, 1));
-        judge(&b);
-        // What went comes again where it was.
-        let again = b.engine.allocate(b.pool, large - left, stream).unwrap();
-        write(&b, stream, again, 2);
-        assert!(holds(&b, workspace, 1) && holds(&b, again, 2));
-        assert!(again.address < block.address + large);
-        assert!(b.driver.used_bytes() <= large);
-        assert_eq!(b.engine.host().verify(), Ok(()));
-    }
-}
-
 /// A block's memory comes in several pieces or not at all.
 #[test]
 fn growth_that_fails_halfway_leaves_nothing() {

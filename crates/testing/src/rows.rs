@@ -16,6 +16,8 @@
 //! | `s: judge`, `s: give up` | ends the engine's capture alone, well or not |
 //! | `s: close`, `s: verdict` | ends the capture in two steps |
 //! | `s: attempt Last` | says which attempt the capture is |
+//! | `s: unseen` | ends the driver's capture, and the engine's without the graph |
+//! | `s: node` | adds a node by hand, behind what the stream's next one would follow |
 //! | `s: cut` | removes the edge to the stream's last node |
 //! | `s: graph 8M` | captures a graph that writes so many bytes, reads them and frees them |
 //! | `s: replay t` | launches the graph of `t`'s last capture, behind all work on what was lent |
@@ -26,7 +28,8 @@
 //! | `s: a = 4M from b+1M` | allocates memory that is free there; fails if there is none |
 //! | `... at b+4M`, `... on b c`, `... not b c` | claims where the block begins, and whether it lies over others |
 //! | `s: explain a Ordered t` | claims why the stream is refused `a`'s place: a reason with stream `t` in it |
-//! | `free a`, `s: free a`, `free a elsewhere` | frees, from a stream or on another thread |
+//! | `free a`, `s: free a` | frees, from a stream |
+//! | `... elsewhere` | does any of these on another thread |
 //! | `s: record a`, `s: last a` | tells a use, or the last use |
 //! | `s: launch`, `s: launch 20`, `s: early` | launches kernels, or one that may start before the last one ends |
 //! | `s: use a b`, `s: n = use a b` | launches one that writes a tag, or expects it where one was written; names it |
@@ -36,20 +39,24 @@
 //! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
 //! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
 //! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives the driver all that is free, or a pool's |
-//! | `empty elsewhere` | does so on another thread |
 //! | `trim 6M` | gives free memory back to the driver until so much is held |
 //! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
 //! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
 //! | `plans A`, `plans A 4M` | makes a pool whose captures get their memory at their end, in pieces of so many bytes |
-//! | `plans A whole`, `compact` | makes one whose memory comes in one piece; moves the pool's memory together |
-//! | `s: plan` | plans one capture |
+//! | `plans A whole`, `plans A most 8M` | makes one whose memory comes in one piece, or that may hold so much |
+//! | `s: plan`, `s: plan none` | plans one capture, or does not |
+//! | `compact` | moves the pool's memory together |
+//! | `learn`, `learned 5`, `forget` | begins a run of requests, claims how many it had, forgets what was learned |
+//! | `s: layout x`, `s: follows x` | keeps a layout of what the capture did so far, and lets one lie by it |
+//! | `followed 3` | claims how many blocks of the latest capture lie by its layout |
 //! | `s: a = 4M fixed` | allocates memory that no plan moves |
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
 //! | `limit 8M` | sets how much the engine may hold |
 //! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
+//! | `activated 8M`, `excess 8M` | claims how much became active so far, and what compaction would give back |
 //! | `pieces 3` | claims of how many mappings that is |
 //! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
@@ -69,6 +76,7 @@ use regraph::engine::{
 };
 use regraph::plan::Options;
 use regraph::settings::Settings;
+use regraph::Layout;
 use regraph_sim::{Call, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::snapshot::{validate, validate_history};
@@ -227,7 +235,7 @@ impl Row {
     fn run_and_give_back(
         &self,
         driver: &Arc<SimDriver>,
-        used: &dyn Fn() -> Option<u64>,
+        used: &(dyn Fn() -> Option<u64> + Sync),
         lossy: bool,
         most: usize,
         ruined: bool,
@@ -270,7 +278,7 @@ enum Judged {
 }
 
 /// What goes wrong: an error of the engine or of the driver, or a claim that does not hold.
-type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
+type Done<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Blocks that lived at a checkpoint, with their addresses.
 type Lived<'a> = Vec<(&'a str, u64)>;
@@ -281,7 +289,7 @@ struct World<'a, P: Program + Driver> {
     engine: Engine<Arc<P>>,
     judged: Judged,
     /// How much of the device's memory is in use, in bytes, where that is to be judged.
-    used: Box<dyn Fn() -> Option<u64> + 'a>,
+    used: Box<dyn Fn() -> Option<u64> + Send + 'a>,
     /// Whether a statement failed because a call of the driver's did.
     was_told: bool,
     statement: &'a str,
@@ -307,6 +315,9 @@ struct World<'a, P: Program + Driver> {
     graphs: Vec<(StreamHandle, GraphId, Option<GraphHandle>)>,
     executables: Vec<ExecutableHandle>,
     checkpoints: HashMap<&'a str, (Checkpoint, Lived<'a>)>,
+    layouts: HashMap<&'a str, Layout>,
+    /// How many blocks of the latest capture lie by its layout.
+    followed: u64,
 }
 
 impl<'a, P: Program + Driver> World<'a, P> {
@@ -333,6 +344,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
             graphs: Vec::new(),
             executables: Vec::new(),
             checkpoints: HashMap::new(),
+            layouts: HashMap::new(),
+            followed: 0,
         }
     }
 
@@ -392,6 +405,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
             let (to, on) = (self.stream(to)?, self.stream(on)?);
             return Ok(self.driver.wait(to, on)?);
         }
+        if let [ref words @ .., "elsewhere"] = *words {
+            let step = || self.step(name, words);
+            return std::thread::scope(|scope| scope.spawn(step).join())
+                .map_err(|_| "it panics")?;
+        }
         let stream = self.stream(name)?;
         match *words {
             ["begin"] => self.begin(stream, "A")?,
@@ -444,6 +462,17 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let report = self.engine.end_capture(capture, graph)?;
                 self.graphs.push((stream, report.graph, stopped));
             }
+            ["unseen"] => {
+                self.driver.end_capture(stream)?;
+                let capture = self.captures.remove(&stream).ok_or("it is not announced")?;
+                let report = self.engine.host().end_unjudged(capture)?;
+                self.graphs.push((stream, report.graph, None));
+            }
+            ["node"] => {
+                let (terminals, graph) = self.look(stream)?;
+                let graph = graph.ok_or("it does not capture")?;
+                self.driver.add_node(graph, &terminals, Work::default())?;
+            }
             ["graph", bytes] => {
                 self.begin(stream, "A")?;
                 self.allocate(stream, "", bytes, &[])?;
@@ -472,11 +501,6 @@ impl<'a, P: Program + Driver> World<'a, P> {
             [block, "=", bytes, ref claims @ ..] => self.allocate(stream, block, bytes, claims)?,
             [ref blocks @ .., "=", bytes] if blocks.len() > 1 => {
                 blocks.iter().try_for_each(|block| self.allocate(stream, block, bytes, &[]))?;
-            }
-            ["free", block, "elsewhere"] => {
-                let (engine, block) = (&self.engine, self.block(block)?.id);
-                std::thread::scope(|scope| scope.spawn(|| engine.free(block)).join())
-                    .map_err(|_| "it panics")??;
             }
             ["free", block] if name.is_empty() => self.engine.free(self.block(block)?.id)?,
             ["free", block] => {
@@ -521,10 +545,6 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
             ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
-            ["empty", "elsewhere"] => {
-                std::thread::scope(|scope| scope.spawn(|| self.engine.empty_cache()).join())
-                    .map_err(|_| "it panics")??;
-            }
             ["empty"] => drop(self.engine.empty_cache()?),
             ["empty", pool] => drop(self.engine.host().empty_pool(self.pools[pool], false)?),
             ["checkpoint", name] => self.checkpoint(name, "A")?,
@@ -542,20 +562,30 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let pool = self.pool("A");
                 self.engine.host().set_spare(pool, Spare::Offered)?;
             }
-            ["plans", pool, ref piece @ ..] => {
-                let options = match *piece {
-                    ["whole"] => Options::default().max_mappings(Some(1)),
+            ["plans", pool, ref how @ ..] => {
+                let (config, options) = (PoolConfig::default(), Options::default());
+                let config = match *how {
+                    ["whole"] => config.plan(options.max_mappings(Some(1))),
+                    ["most", bytes] => config.plan(options).max_bytes(size(bytes)),
                     ref piece => {
-                        let piece = piece.first().map(|bytes| size(bytes));
-                        Options::default().max_piece_bytes(piece)
+                        config.plan(options.max_piece_bytes(piece.first().map(|it| size(it))))
                     }
                 };
-                let config = PoolConfig::default().plan(options);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
-            ["plan"] => {
-                let capture = self.capture_of(stream)?;
-                self.engine.plans().plan_capture(capture, Some(Options::default()))?;
+            ["plan", ref none @ ..] => {
+                let (capture, options) = (self.capture_of(stream)?, Options::default());
+                self.engine.plans().plan_capture(capture, none.is_empty().then_some(options))?;
+            }
+            ["learn"] => self.engine.plans().learn()?,
+            ["forget"] => self.engine.plans().forget_learned()?,
+            ["layout", name] => {
+                let layout = self.engine.plans().layout_of(self.capture_of(stream)?)?;
+                self.layouts.insert(name, layout);
+            }
+            ["follows", name] => {
+                let layout = self.layouts.get(name).ok_or("no layout")?.clone();
+                self.engine.plans().follow_layout(self.capture_of(stream)?, layout)?;
             }
             ["takes", pool] => {
                 let config = PoolConfig::default().takes_offers(true);
@@ -640,6 +670,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
         let ended = self.engine.end_capture(capture, graph);
         self.driver.end_capture(stream)?;
         let report = ended?;
+        self.followed = report.layout.map_or(0, |it| it.followed as u64);
         let graph = (!self.bodies.contains(&stream)).then_some(graph);
         self.graphs.push((stream, report.graph, graph));
         let found = report.late_uses.iter().map(|it| (it.node, it.block.block));
@@ -815,6 +846,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
             "allocated" => all.allocated,
             "requested" => all.requested,
             "active" => all.active,
+            "activated" => self.engine.statistics_of(pool)?.all.active_bytes.allocated,
+            "excess" => self.engine.host().excess_bytes(pool)?,
+            "followed" => self.followed,
+            "learned" => self.engine.plans().learned()? as u64,
             "suspended" => all.suspended,
             "lent" => all.lent,
             "pieces" => self.engine.statistics_of(pool)?.all.segment.current,
