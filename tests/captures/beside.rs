@@ -23,28 +23,6 @@ fn another_capture_s_ruin_is_not_the_block_s() {
     assert!(!accepted || b.allocate(u).address != block.address);
 }
 
-/// A block of one pool is freed while its stream captures into that pool, and the stream captures into another one before
-/// anything is looked at. The second graph has nothing to do with the first pool.
-#[test]
-fn a_capture_that_begins_after_a_free_does_not_use_the_block() {
-    let (b, [s]) = bench(Config::default()).with_streams();
-    let other = b.engine.create_pool(PoolConfig::default());
-    let block = b.allocate(s);
-    b.launch(s);
-    let capture = b.begin(s);
-    b.launch_and_free(s, block);
-    let first = b.engine.end_capture(capture, b.graph(s)).unwrap().graph;
-    b.driver.end_capture(s).unwrap();
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let capture = b.engine.begin_capture(other, s).unwrap();
-    b.launch(s);
-    b.engine.end_capture(capture, b.graph(s)).unwrap();
-    b.driver.end_capture(s).unwrap();
-    b.driver.complete_all();
-    b.engine.release_graph(first).unwrap();
-    b.engine.destroy_pool(b.pool).unwrap();
-}
-
 /// The record of the older capture names what the younger one freed, and no entry can tell that it is gone: the driver gave
 /// the addresses again, and the older capture was refused for a block that was nowhere any more.
 #[test]

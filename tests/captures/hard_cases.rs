@@ -6,7 +6,6 @@ use regraph::engine::{Config, Error, PoolConfig};
 use regraph::settings::Programmatic;
 use regraph_record::journal::Entry;
 use regraph_sim::SimConfig;
-use regraph_tagged::Program;
 
 #[test]
 fn launch_order_proves_nothing_under_any_policy() {
@@ -30,21 +29,6 @@ fn launch_order_proves_nothing_under_any_policy() {
         b.driver.wait(s, t).unwrap();
         b.finish(s, capture);
     }
-}
-
-#[test]
-fn an_added_edge_harms_nothing() {
-    let (b, [s, t], capture) = bench(Config::default()).capturing();
-    b.launch(s);
-    b.driver.wait(t, s).unwrap();
-    b.launch(t);
-    let block = b.temporary(s);
-    let (from, to) = (b.driver.terminals(t).unwrap()[0], b.driver.terminals(s).unwrap()[0].node);
-    b.driver.add_dependency(b.graph(s), from, to).unwrap();
-    assert_eq!(b.allocate(s).address, block.address);
-    b.launch(s);
-    b.driver.wait(s, t).unwrap();
-    b.finish(s, capture);
 }
 
 #[test]

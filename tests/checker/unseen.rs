@@ -43,21 +43,6 @@ fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
     }
 }
 
-/// The graph is given when the driver has ended the capture: launches behind the last looks are the streams' own.
-#[test]
-fn late_ends_leave_last_launches_to_their_streams() {
-    let (b, [s, t], capture) = bench(Config::default()).capturing();
-    b.driver.wait(t, s).unwrap();
-    b.engine.observe(t).unwrap();
-    for _ in 0..2 {
-        b.temporary(s);
-    }
-    b.launch(s);
-    b.launch(t);
-    b.driver.wait(s, t).unwrap();
-    assert_eq!(b.end(s, capture).blocks, 2);
-}
-
 /// A capture whose block has users, and a second one into its graph, behind all nodes of it or beside them.
 fn continued(b: &Bench, behind: bool, same_pool: bool) -> Result<CaptureReport, Error> {
     let [s, t] = b.streams();
