@@ -2,37 +2,35 @@
 
 use std::sync::Arc;
 
-use crate::common::{bench, MIB};
+use crate::common::{self, bench, bench_on, deref, MIB};
+use crate::device::{launch, tagged};
 use regraph::driver::{
     CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{
-    Block, CaptureReport, Config, Engine, Error, PlanReport, PoolConfig, PoolId,
-};
+use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PlanReport, PoolConfig};
 use regraph::plan::Options;
-use regraph::settings::{Programmatic, Reuse};
+use regraph::settings::Programmatic;
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_tagged::{Program, Work};
 
 /// The granularity of the device, in bytes.
 const PAGE: u64 = 2 * MIB;
 
 struct Bench {
-    driver: Arc<SimDriver>,
-    engine: Engine<Arc<SimDriver>>,
-    pool: PoolId,
+    bench: common::Bench,
     s: StreamHandle,
     t: StreamHandle,
 }
 
+deref!(Bench.bench as common::Bench);
+
 impl Bench {
     fn new(config: Config, pool: PoolConfig) -> Self {
         let support = MemorySupport::Mapped { granularity: PAGE };
-        let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 256 * MIB, support }));
-        let engine = Engine::new(driver.clone(), config);
-        let pool = engine.create_pool(pool);
-        let [s, t] = std::array::from_fn(|_| driver.create_stream().unwrap());
-        Self { driver, engine, pool, s, t }
+        let mut bench = bench_on(SimConfig { total_bytes: 256 * MIB, support }, config);
+        bench.pool = bench.engine.create_pool(pool);
+        let [s, t] = bench.streams();
+        Self { bench, s, t }
     }
 
     fn planned() -> Self {
@@ -40,8 +38,7 @@ impl Bench {
     }
 
     fn begin(&self) -> CaptureId {
-        self.driver.begin_capture(self.s, CaptureMode::Relaxed).unwrap();
-        self.engine.begin_capture(self.pool, self.s).unwrap()
+        self.bench.begin(self.s)
     }
 
     fn end(&self, capture: CaptureId) -> Result<(CaptureReport, ExecutableHandle), Error> {
@@ -55,27 +52,16 @@ impl Bench {
     }
 
     fn work(&self, stream: StreamHandle, inputs: &[(&Block, u64)], outputs: &[(&Block, u64)]) {
-        let of = |blocks: &[(&Block, u64)]| -> Vec<Tagged> {
-            let tagged = |(block, tag): &(&Block, u64)| Tagged {
-                address: block.address,
-                bytes: block.bytes,
-                tag: *tag,
-            };
-            blocks.iter().map(tagged).collect()
+        let of = |blocks: &[(&Block, u64)]| -> Vec<_> {
+            blocks.iter().map(|&(block, tag)| tagged(*block, tag)).collect()
         };
-        let (inputs, outputs) = (of(inputs), of(outputs));
-        let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
-        self.driver.launch(stream, work, false).unwrap();
+        launch(&*self.driver, stream, (&of(inputs), &of(outputs)), 0);
     }
 
     fn runs_well(&self, executable: ExecutableHandle) {
         self.driver.replay(executable, self.s).unwrap();
         self.driver.synchronize().unwrap();
         assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
-    }
-
-    fn reserved(&self) -> u64 {
-        self.engine.statistics().unwrap().all.reserved_bytes.current
     }
 }
 
@@ -108,32 +94,6 @@ fn what_could_not_be_unmapped_is_not_shared() {
     bench.engine.release_graph(report.graph).unwrap();
     bench.engine.empty_cache().unwrap();
     assert_eq!(bench.driver.used_bytes(), 0);
-}
-
-/// A pool's limit holds while a capture is under way too.
-#[test]
-fn scratch_memory_keeps_to_the_limit() {
-    let limit = 17 * PAGE;
-    let bench = Bench::new(
-        Config::default(),
-        PoolConfig::default().plan(Options::default()).max_bytes(limit),
-    );
-    let capture = bench.begin();
-    bench.work(bench.s, &[], &[]);
-    bench.driver.wait(bench.t, bench.s).unwrap();
-    // One at a time for the host, but the graph may run both streams at once.
-    for turn in 0..8 {
-        for stream in [bench.s, bench.t] {
-            let block = bench.engine.allocate(bench.pool, limit, stream).unwrap();
-            bench.work(stream, &[], &[(&block, turn + 1)]);
-            bench.engine.free(block.id).unwrap();
-            assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
-        }
-    }
-    bench.driver.wait(bench.s, bench.t).unwrap();
-    let ended = bench.end(capture).map(drop);
-    assert!(matches!(ended, Err(Error::PlanOutOfMemory { .. })), "{ended:?}");
-    assert_eq!(bench.reserved(), 0);
 }
 
 /// What the error says that the pool may hold is what it may hold.
@@ -361,44 +321,6 @@ fn a_late_record_knows_what_stands_in_the_pool() {
     }
 }
 
-/// Streams share memory as the policy has it, in every way to set it.
-#[test]
-fn plans_keep_to_the_policy() {
-    let new_bytes = |reuse: Reuse, stranger: bool, user: bool| {
-        let bench = Bench::new(
-            Config::default().reuse(reuse),
-            PoolConfig::default().plan(Options::default()),
-        );
-        let capture = bench.begin();
-        bench.driver.wait(bench.t, bench.s).unwrap();
-        let first = bench.allocate(4 * PAGE);
-        bench.work(bench.s, &[], &[(&first, 1)]);
-        if user {
-            bench.engine.record_stream(first.id, bench.t).unwrap();
-            bench.driver.wait(bench.t, bench.s).unwrap();
-            bench.work(bench.t, &[(&first, 1)], &[]);
-            bench.driver.wait(bench.s, bench.t).unwrap();
-        }
-        bench.engine.free(first.id).unwrap();
-        bench.driver.wait(bench.t, bench.s).unwrap();
-        let stream = if stranger { bench.t } else { bench.s };
-        let second = bench.engine.allocate(bench.pool, 4 * PAGE, stream).unwrap();
-        bench.work(stream, &[], &[(&second, 2)]);
-        bench.engine.free(second.id).unwrap();
-        bench.driver.wait(bench.s, bench.t).unwrap();
-        let (report, executable) = bench.end(capture).unwrap();
-        bench.runs_well(executable);
-        report.plan.unwrap().new_bytes / PAGE
-    };
-    let all = |reuse| {
-        [(false, false), (false, true), (true, false), (true, true)]
-            .map(|(a, b)| new_bytes(reuse, a, b))
-    };
-    assert_eq!(all(Reuse::CrossStream), [4, 4, 4, 4]);
-    assert_eq!(all(Reuse::OwnStream), [4, 4, 8, 8]);
-    assert_eq!(all(Reuse::Deferred), [4, 8, 8, 8]);
-}
-
 /// Nothing is proven behind a programmatic edge, so no block has the memory of another, planned or in the least memory.
 #[test]
 fn blocks_of_programmatic_launches_share_nothing() {
@@ -422,36 +344,6 @@ fn blocks_of_programmatic_launches_share_nothing() {
     let graph = driver.end_capture(s).unwrap();
     let report = engine.end_capture(capture, graph).unwrap();
     assert_eq!(report.minimum().unwrap().bytes, count * PAGE);
-}
-
-/// The checker would refuse it: what launches behind an edge that proves nothing may start before what its stream knew at
-/// the block's allocation is completed.
-#[test]
-fn a_block_of_programmatic_launches_gets_no_memory_of_others() {
-    for (programmatic, shared) in [(Programmatic::Deny, false), (Programmatic::Trust, true)] {
-        for keeps in [false, true] {
-            let config = Config::default().programmatic(programmatic);
-            let bench = Bench::new(config, PoolConfig::default().plan(Options::default()));
-            let capture = bench.begin();
-            let [one, _kept] = [bench.allocate(PAGE), bench.allocate(PAGE)];
-            bench.work(bench.s, &[], &[]);
-            bench.engine.free(one.id).unwrap();
-            bench.driver.wait(bench.t, bench.s).unwrap();
-            bench.work(bench.t, &[], &[]);
-            let other = bench.engine.allocate(bench.pool, 2 * PAGE, bench.t).unwrap();
-            bench.driver.launch(bench.t, Work::default(), true).unwrap();
-            if !keeps {
-                bench.engine.free(other.id).unwrap();
-            }
-            // Looks at the streams, so that the launch is known.
-            bench.engine.plans().preview_plan(capture).unwrap();
-            bench.driver.wait(bench.s, bench.t).unwrap();
-            let (report, executable) = bench.end(capture).unwrap();
-            bench.runs_well(executable);
-            let bytes = if shared { 3 * PAGE } else { 4 * PAGE };
-            assert_eq!(report.plan.unwrap().bytes, bytes, "{programmatic}, {keeps}");
-        }
-    }
 }
 
 /// Pieces are cut for later graphs; not those of the last that the host expects.
@@ -529,20 +421,4 @@ fn a_capture_s_report_sums_the_plans_of_its_pools() {
     let plan = b.finish(s, capture).plan.unwrap();
     assert_eq!((plan.bytes, plan.new_bytes, plan.minimum_bytes), (5 * PAGE, 5 * PAGE, 5 * PAGE));
     assert!(plan.pieces >= 2 && plan.mappings >= 2 && plan.scratch_mappings >= 2);
-}
-
-/// The driver's capture has ended before the engine's, so that the last launch is seen by the checker alone.
-#[test]
-fn what_no_look_saw_may_have_started_early() {
-    let mut b = bench(Config::default());
-    b.pool = b.engine.create_pool(PoolConfig::default().plan(Options::default()));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let first = b.allocate(s);
-    b.launch(s);
-    b.allocate(s);
-    b.engine.free(first.id).unwrap();
-    b.launch_early(s);
-    b.end(s, capture);
-    assert_eq!(b.reserved(), 8 * MIB);
 }
