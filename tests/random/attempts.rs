@@ -2,16 +2,13 @@
 //! second one always is, and each is exactly as permissive as its outlook allows.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
+use crate::common::{bench, Bench};
 use fastrand::Rng;
-use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
-};
-use regraph::engine::{Attempt, Block, Config, Engine, Error, PoolConfig, PoolId, Refusal};
+use regraph::driver::{Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle};
+use regraph::engine::{Attempt, Block, Config, Error, Refusal};
 use regraph::settings::Programmatic;
 use regraph_paths::{Nodes, Paths};
-use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 #[derive(Clone, Copy, Debug)]
@@ -64,15 +61,8 @@ struct Lived {
 /// What is known of the launches behind each allocation.
 enum Next<'a> {
     Full,
-    Early,
     /// By allocation: from which of the terminals a programmatic edge leads on, in their order.
     Known(&'a [Vec<bool>]),
-}
-
-struct Host {
-    driver: Arc<SimDriver>,
-    engine: Engine<Arc<SimDriver>>,
-    pool: PoolId,
 }
 
 /// What an attempt came to.
@@ -82,31 +72,12 @@ struct Outcome {
     early: Vec<Vec<bool>>,
 }
 
-impl Host {
-    fn new() -> Self {
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
-        let pool = engine.create_pool(PoolConfig::default());
-        Self { driver, engine, pool }
-    }
-
-    fn streams(&self, count: usize) -> Vec<StreamHandle> {
-        (0..count).map(|_| self.driver.create_stream().unwrap()).collect()
-    }
-
-    fn terminals(&self, stream: StreamHandle) -> Vec<Dependency> {
-        let mut terminals = Vec::new();
-        match self.driver.capture_status(stream, &mut terminals).unwrap() {
-            CaptureStatus::Active { .. } => terminals,
-            _ => Vec::new(),
-        }
-    }
-
+impl Bench {
     fn nodes_of(&self, stream: StreamHandle) -> Vec<NodeHandle> {
-        self.terminals(stream).iter().map(|it| it.node).collect()
+        self.driver.terminals(stream).unwrap().iter().map(|it| it.node).collect()
     }
 
-    fn launch(
+    fn enter(
         &self,
         stream: StreamHandle,
         work: Work<'_>,
@@ -130,13 +101,12 @@ impl Host {
         next: &Next<'_>,
     ) -> Outcome {
         let (driver, engine) = (&self.driver, &self.engine);
-        driver.begin_capture(streams[0], CaptureMode::Relaxed).unwrap();
-        let capture = engine.begin_capture(self.pool, streams[0]).unwrap();
+        let capture = self.begin(streams[0]);
         if let Some(attempt) = attempt {
             engine.set_attempt(capture, attempt).unwrap();
         }
         let mut paths = Paths::new(Programmatic::Lag);
-        self.launch(streams[0], Work::default(), false, &mut paths);
+        self.enter(streams[0], Work::default(), false, &mut paths);
         streams[1..].iter().for_each(|&stream| driver.wait(stream, streams[0]).unwrap());
         let mut blocks: Vec<Lived> = Vec::new();
         let mut points = Vec::new();
@@ -169,7 +139,7 @@ impl Host {
                         }
                     }
                     let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
-                    let node = self.launch(handle, work, early, &mut paths);
+                    let node = self.enter(handle, work, early, &mut paths);
                     written.iter().for_each(|&tag| blocks[tag].writer = Some(node));
                 }
                 Step::Wait { stream, on } if stream != on => {
@@ -181,7 +151,6 @@ impl Host {
                     let terminals = self.nodes_of(handle);
                     let early = match next {
                         Next::Full => Some(vec![false; terminals.len()]),
-                        Next::Early => Some(vec![true; terminals.len()]),
                         Next::Known(early) => early.get(points.len()).cloned(),
                     };
                     if let Some(early) = early {
@@ -217,12 +186,7 @@ impl Host {
         for &stream in &streams[1..] {
             driver.wait(streams[0], stream).unwrap();
         }
-        self.launch(streams[0], Work::default(), false, &mut paths);
-        let CaptureStatus::Active { graph, .. } =
-            driver.capture_status(streams[0], &mut Vec::new()).unwrap()
-        else {
-            panic!("it captures")
-        };
+        self.enter(streams[0], Work::default(), false, &mut paths);
         let mut sources = BTreeSet::new();
         for node in paths.nodes() {
             let mut dependencies = Vec::new();
@@ -230,7 +194,7 @@ impl Host {
             let early = dependencies.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
             sources.extend(early.map(|it| it.node));
         }
-        let ended = engine.end_capture(capture, graph);
+        let ended = engine.end_capture(capture, self.graph(streams[0]));
         let graph = driver.end_capture(streams[0]).unwrap();
         let accepted = match ended {
             Ok(report) => {
@@ -306,33 +270,21 @@ fn the_second_attempt_is_accepted_and_as_permissive_as_the_first_ones_launches_a
         let mut random = Rng::with_seed(seed);
         let count = random.usize(1..4);
         let steps = draw(&mut random, count);
-        let host = Host::new();
-        let streams = host.streams(count);
-        let first = host.attempt(&steps, &streams, Some(Attempt::First), &Next::Full);
+        let host = bench(Config::default().report_leaks(false));
+        let [streams, others]: [[_; 3]; 2] = [(); 2].map(|()| host.streams());
+        let first = host.attempt(&steps, &streams[..count], Some(Attempt::First), &Next::Full);
         if first.accepted {
             continue;
         }
         refused += 1;
         // Other handles do not matter.
-        let again = if random.bool() { host.streams(count) } else { streams };
+        let again = if random.bool() { others } else { streams };
         let known = Next::Known(&first.early);
-        let second = host.attempt(&steps, &again, Some(Attempt::Again), &known);
+        let second = host.attempt(&steps, &again[..count], Some(Attempt::Again), &known);
         assert!(second.accepted, "seed {seed}");
         assert_eq!(first.early, second.early, "seed {seed}");
     }
     assert!(refused > 25, "{refused} programs were refused at first");
-}
-
-#[test]
-fn the_last_attempt_is_never_refused() {
-    for seed in 0..100 {
-        let mut random = Rng::with_seed(seed);
-        let count = random.usize(1..4);
-        let steps = draw(&mut random, count);
-        let host = Host::new();
-        let streams = host.streams(count);
-        assert!(host.attempt(&steps, &streams, Some(Attempt::Last), &Next::Early).accepted);
-    }
 }
 
 /// Captures of one engine and the same streams, of which the host says nothing: each program is
@@ -342,8 +294,8 @@ fn a_host_that_says_nothing_is_refused_finitely_often() {
     for seed in 0..25 {
         let mut random = Rng::with_seed(seed);
         let programs: Vec<_> = (0..3).map(|_| draw(&mut random, 3)).collect();
-        let host = Host::new();
-        let streams = host.streams(3);
+        let host = bench(Config::default().report_leaks(false));
+        let streams: [_; 3] = host.streams();
         let mut refused = 0;
         for _ in 0..24 {
             let steps = &programs[random.usize(..programs.len())];
