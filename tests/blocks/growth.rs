@@ -220,18 +220,6 @@ fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
     judge(&b);
 }
 
-/// The graph of a capture whose end is told late may have run.
-#[test]
-fn a_capture_that_ends_unseen_keeps_what_is_behind_its_blocks() {
-    let (b, [s], capture) = bench(config(STEP)).capturing();
-    let block = fill(&b, s, &[2 * MIB; 8]).unwrap()[7];
-    let behind = b.driver.behind(block.address, block.bytes);
-    b.driver.end_capture(s).unwrap();
-    b.engine.host().end_unjudged(capture).unwrap();
-    assert_eq!(b.driver.behind(block.address, block.bytes), behind);
-    judge(&b);
-}
-
 #[test]
 fn another_thread_s_capture_is_not_pulled_from_under_it() {
     let device = SimConfig { total_bytes: 40 * MIB, ..SimConfig::default() };

@@ -1,6 +1,6 @@
 //! Nodes that no look saw: whose they may be, and where they are refused.
 
-use regraph::driver::{CaptureMode, HostApi};
+use regraph::driver::CaptureMode;
 use regraph::engine::{CaptureReport, Config, Error, PoolConfig};
 use regraph_check::Violation;
 
@@ -11,35 +11,6 @@ fn is_refused(ended: Result<CaptureReport, Error>, is: impl Fn(&Violation) -> bo
         Ok(_) => false,
         Err(Error::Refused(violation)) if is(&violation) => true,
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// A node is added by hand beside the later user of a block's place. Another stream stands before all nodes, or behind
-/// the earlier user.
-#[test]
-fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
-    for forked in [false, true] {
-        let (b, [s, t], capture) = bench(Config::default()).capturing();
-        if !forked {
-            b.driver.wait(t, s).unwrap();
-            b.engine.free(b.allocate(t).id).unwrap();
-        }
-        let first = b.allocate(s);
-        b.launch(s);
-        if forked {
-            b.driver.wait(t, s).unwrap();
-            b.engine.observe(t).unwrap();
-        }
-        let behind = b.driver.terminals(s).unwrap();
-        b.driver.add_kernel_node(b.graph(s), &behind, None).unwrap();
-        b.engine.free(first.id).unwrap();
-        let second = b.allocate(s);
-        assert_eq!(second.address, first.address);
-        b.launch_and_free(s, second);
-        b.driver.wait(s, t).unwrap();
-        let ended = b.try_finish(s, capture);
-        let is = |it: &Violation| matches!(it, Violation::Unattributed { .. });
-        assert!(is_refused(ended, is), "forked: {forked}");
     }
 }
 

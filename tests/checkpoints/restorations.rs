@@ -3,8 +3,7 @@
 use std::thread;
 
 use crate::common::bench;
-use regraph::driver::{CaptureMode, HostApi};
-use regraph::engine::{Config, PoolConfig};
+use regraph::engine::Config;
 
 #[test]
 fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
@@ -45,20 +44,4 @@ fn a_block_of_a_stream_that_was_forgotten_and_goes_on_is_its_own_when_it_is_back
     assert_ne!(b.allocate(t).address, block.address, "its stream still uses it");
     b.driver.complete_all();
     assert_eq!(b.allocate(t).address, block.address);
-}
-
-/// It is unknown there whose graph may have the block by now.
-#[test]
-fn a_block_s_stream_that_captures_on_another_thread_stands_in_the_way() {
-    let (b, [s]) = bench(Config::default()).with_streams();
-    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
-    b.allocate(s);
-    let other = b.engine.create_pool(PoolConfig::default());
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let capture = b.engine.begin_capture(other, s).unwrap();
-    let restore = || b.engine.host().restore(b.pool, &checkpoint).map(|it| it.freed.len());
-    let restored = thread::scope(|scope| scope.spawn(restore).join().unwrap());
-    assert!(format!("{restored:?}").contains("BlocksInCapture { streams: 1 }"), "{restored:?}");
-    b.finish(s, capture);
-    assert_eq!(restore().unwrap(), 1);
 }
