@@ -1,261 +1,132 @@
-//! Pools of many graphs whose captures were planned, compacted.
-//!
-//! Graphs are launched in the order of their captures, and some read what earlier ones have left, whose
-//! outputs the host has freed by then or not. Each kernel checks what it reads. Random programs of this kind
-//! are in `tests/random/graphs.rs`.
+//! What compaction makes of many graphs' pieces, and pools whose compaction fails or waits. What it gives back is in
+//! `rules`, and `random::graphs` compacts pools of all kinds.
 
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal, Unknown};
-use regraph::graphs::Pool;
+use crate::common::Draw;
+use crate::device::{launch, simulated};
+use crate::owned::{range, Bench, MIB};
+use regraph::driver::{CaptureMode, ErrorKind, StreamHandle};
+use regraph::engine::{Error, PoolConfig, PoolRefusal};
+use regraph::graphs::{Graph, Memory};
 use regraph::plan::{Compacted, Options, Used, User};
 use regraph::regions::{Regions, Tags};
-use regraph_sim::Call;
-use regraph_tagged::{Program, Work};
+use regraph_sim::{Call, SimDriver};
 
-use super::many::{ManyGraphs, Shape, PAGE};
-use crate::common::Draw;
+/// The device's unit of memory, in bytes.
+const PAGE: u64 = 2 * MIB;
 
-/// New pieces are as large as can be.
-fn undivided() -> Options {
-    Options::default().max_mappings(Some(1))
+type Driver = Arc<SimDriver>;
+
+/// With a stream, and a pool whose new pieces are as large as can be.
+fn bench() -> (Bench<SimDriver>, StreamHandle) {
+    let options = Options::default().max_mappings(Some(1));
+    let (b, [s]) =
+        Bench::with(&simulated(), PoolConfig::default().plan(options).tag("graphs")).with_streams();
+    (b, s)
 }
 
-fn host() -> ManyGraphs {
-    ManyGraphs::new(Options::default())
-}
-
-/// A graph with blocks of so many pages.
-fn shape(pages: &[u64], kept: usize, sources: &[usize]) -> Shape {
-    let sizes = pages.iter().map(|pages| pages * PAGE).collect();
-    Shape { sizes, kept, sources: sources.to_vec(), ..Shape::default() }
-}
-
-fn replay(host: &ManyGraphs) {
-    host.replay(|_| None);
-}
-
-/// Compacts the pool between launches of all graphs.
-fn compact(host: &ManyGraphs) {
-    replay(host);
-    host.compact();
-    replay(host);
-}
-
-/// Pages of the blocks of graphs of ever other sizes.
-fn sizes() -> [Vec<u64>; 4] {
-    [vec![9, 5, 14], vec![3, 20, 7], vec![8, 8, 8, 8], vec![23, 2]]
-}
-
-#[test]
-fn what_is_left_of_any_graphs_is_what_the_largest_of_them_needs() {
-    let alone = |sizes: &[u64]| {
-        let mut h = host();
-        h.capture(shape(sizes, 0, &[]));
-        h.reserved()
-    };
-    let alone = sizes().map(|sizes| alone(&sizes));
-    for order in 0..24 {
-        let mut left = vec![0, 1, 2, 3];
-        let order: Vec<usize> = [(24, 4), (6, 3), (2, 2), (1, 1)]
-            .map(|(each, n)| left.remove(order % each * n / each))
-            .to_vec();
-        for gone in 0..4 {
-            let mut h = host();
-            for &graph in &order {
-                h.capture(shape(&sizes()[graph], 0, &[]));
-            }
-            h.release(gone);
-            h.compact();
-            replay(&h);
-            let rest = order.iter().enumerate().filter(|(at, _)| *at != gone);
-            let most = rest.map(|(_, graph)| alone[*graph]).max().unwrap();
-            assert_eq!(h.reserved(), most, "{order:?} without the one at {gone}");
+/// Captures a chain of blocks, each read, as are a source, by what writes the next, with a tag. The last may be left.
+fn chain(
+    b: &Bench<SimDriver>,
+    s: StreamHandle,
+    sizes: &[u64],
+    (tag, source): (u64, Option<(&Memory<Driver>, u64)>),
+    left: bool,
+) -> (Graph<Driver>, Option<Memory<Driver>>) {
+    let captured = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, |capture| {
+        let mut last: Option<Memory<Driver>> = None;
+        for &bytes in sizes {
+            let memory = capture.allocate(bytes, s)?;
+            let read = last.iter().map(|last| range(last, tag));
+            let inputs: Vec<_> = read.chain(source.map(|(it, tag)| range(it, tag))).collect();
+            launch(&*b.driver, s, (&inputs, &[range(&memory, tag)]), 0);
+            last = Some(memory);
         }
-    }
-}
-
-#[test]
-fn a_freed_output_that_a_later_graph_reads_is_kept_from_it() {
-    // Also with as few pieces as graphs can have.
-    let few = ManyGraphs::new(Options::default().max_mappings(Some(1)));
-    for (mut h, held) in [(host(), Some(6 + 10 + 30 + 20)), (few, None)] {
-        let large = h.capture(shape(&[40], 0, &[]));
-        let source = h.capture(shape(&[6], 1, &[]));
-        h.capture(shape(&[10, 30, 20], 0, &[source]));
-        h.drop_outputs(source, 1);
-        h.capture(shape(&[6, 30], 0, &[]));
-        h.release(large);
-        replay(&h);
-        h.compact();
-        replay(&h);
-        assert!(held.is_none_or(|held| h.reserved() == held * PAGE), "{}", h.reserved());
-    }
-}
-
-/// What a capture freed and something outside still used is no output: its graph overwrites it whenever it is
-/// launched, so no output of a later graph may come to lie there.
-#[test]
-fn what_was_only_held_is_overwritten() {
-    let mut h = host();
-    let large = h.capture(shape(&[40], 0, &[]));
-    h.capture(Shape { held: 6 * PAGE, ..shape(&[1], 0, &[]) });
-    h.excess();
-    let source = h.capture(shape(&[6], 1, &[]));
-    h.capture(shape(&[2], 0, &[source]));
-    h.drop_outputs(source, 1);
-    h.release(large);
-    assert!(h.compact() > 0);
-    // The one with the held block once more, after each of the others.
-    h.replay(|_| Some(0));
-}
-
-/// A released graph's memory waited for a stream outside, and the new pieces that are found for the other graphs would be
-/// more than theirs: nothing is exchanged then, and what waited goes.
-#[test]
-fn what_is_told_is_what_goes_where_new_pieces_would_be_more() {
-    let mut h = ManyGraphs::new(undivided());
-    for pages in [&[15][..], &[23, 13, 14]] {
-        h.capture(shape(pages, 0, &[]));
-    }
-    let held = h.capture(Shape { held: 18 * PAGE, ..shape(&[22], 1, &[]) });
-    compact(&h);
-    h.drop_outputs(held, 1);
-    let source = h.capture(shape(&[9, 8], 0, &[]));
-    let output = h.capture(shape(&[13], 1, &[]));
-    compact(&h);
-    let reader = h.capture(shape(&[9], 1, &[source]));
-    h.drop_outputs(output, 1);
-    compact(&h);
-    h.release(reader);
-    compact(&h);
-
-    let mut h = ManyGraphs::new(Options::default().max_mappings(Some(2)));
-    let first = h.capture(shape(&[8, 13, 6, 8], 1, &[]));
-    h.drop_outputs(first, 1);
-    let gone = h.capture(shape(&[24], 1, &[]));
-    h.release(gone);
-    let last = h.capture(shape(&[15, 20, 2, 3, 24], 1, &[]));
-    h.drop_outputs(last, 1);
-    compact(&h);
-}
-
-#[test]
-fn graphs_of_captures_beside_each_other_share_nothing() {
-    let mut h = host();
-    let other = h.driver.create_stream().unwrap();
-    h.driver.begin_capture(other, CaptureMode::Relaxed).unwrap();
-    let beside = h.engine.begin_capture(h.pool, other).unwrap();
-    h.capture(shape(&[5], 0, &[]));
-    let block = h.engine.allocate(h.pool, 7 * PAGE, other).unwrap();
-    h.driver.launch(other, Work::default(), false).unwrap();
-    h.engine.free(block.id).unwrap();
-    let refused = h.engine.host().compact_pool(h.pool);
-    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Busy { captures: 1, .. }, .. })));
-    let graph = h.driver.end_capture(other).unwrap();
-    h.engine.end_capture(beside, graph).unwrap();
-    assert_eq!((h.compact(), h.reserved()), (0, 12 * PAGE));
-}
-
-#[test]
-fn suspended_pools_and_unknown_ones_are_refused() {
-    let mut h = host();
-    h.capture(shape(&[5], 0, &[]));
-    h.engine.host().suspend_discarding_outputs(h.pool).unwrap();
-    let refused = h.engine.host().compact_pool(h.pool);
-    assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
-    let found = h.engine.host().excess_bytes(h.pool);
-    assert!(matches!(found, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
-    h.engine.host().resume_pool(h.pool).unwrap();
-    let empty = h.engine.create_pool(PoolConfig::default());
-    assert_eq!(h.engine.host().compact_pool(empty).unwrap(), 0);
-    h.engine.destroy_pool(empty).unwrap();
-    let result = h.engine.host().compact_pool(empty);
-    assert!(matches!(result, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
-}
-
-/// Outputs that live, outputs that were freed, a block of no graph, and memory that fits none of them.
-fn torn() -> ManyGraphs {
-    let mut h = ManyGraphs::new(undivided());
-    for (pages, kept) in sizes().iter().zip([0, 1, 0, 1]) {
-        h.capture(shape(pages, kept, &[]));
-    }
-    h.release(3);
-    h.drop_outputs(1, 1);
-    let last = h.capture(shape(&[4, 11, 1], 1, &[]));
-    h.capture(shape(&[3, 2], 0, &[last]));
-    h.keep_block(3 * PAGE);
-    replay(&h);
-    assert!(h.excess() > 0);
-    h
+        Ok::<_, Error>(last.filter(|_| left))
+    });
+    captured.unwrap()
 }
 
 /// A pool that is short of a part is suspended like any other, if the host lets contents go.
 #[test]
 fn a_short_pool_can_be_suspended_and_released() {
     for discards in [true, false] {
-        let mut h = torn();
+        let (b, s) = bench();
+        let chain = |pages: &[u64], tag, left, source| {
+            let sizes: Vec<_> = pages.iter().map(|pages| pages * PAGE).collect();
+            chain(&b, s, &sizes, (tag, source), left)
+        };
+        // Outputs that live, an output that is freed, a block of no graph, and memory that fits none of them.
+        let (first, _) = chain(&[9, 5, 14], 1, false, None);
+        let (second, freed) = chain(&[3, 20, 7], 2, true, None);
+        let (third, _) = chain(&[8, 8, 8, 8], 3, false, None);
+        drop((chain(&[23, 2], 4, true, None), freed));
+        let (last, output) = chain(&[4, 11, 1], 5, true, None);
+        let output = output.unwrap();
+        let (reader, _) = chain(&[3, 2], 6, false, Some((&output, 5)));
+        let own = b.pool.allocate(3 * PAGE, s).unwrap();
+        b.write(s, &own, 7);
+        let graphs = [first, second, third, last, reader];
+        let launch = || {
+            graphs.iter().for_each(|graph| graph.launch(s).unwrap());
+            assert_eq!(b.wrong(), 0);
+        };
+        launch();
         // What no graph uses any more has gone by then.
-        h.engine.empty_cache().unwrap();
-        h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
-        h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
-        let done = h.engine.host().compact_pool(h.pool);
+        b.engine.empty_cache().unwrap();
+        assert!(b.pool.excess_bytes().unwrap() > 0);
+        b.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
+        b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+        let done = b.pool.compact();
         assert!(matches!(done, Err(Error::Driver(_))), "{done:?}");
-        assert!(h.engine.host().is_short(h.pool).unwrap());
-        h.require();
+        assert!(b.pool.is_short().unwrap() && b.holds(&output, 5) && b.holds(&own, 7));
         if discards {
             // Nothing has gone yet, so nothing is lost.
-            h.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
-            assert!(h.engine.host().suspend_discarding_all(h.pool).is_err());
-            assert!(h.engine.host().is_short(h.pool).unwrap());
-            h.require();
-            h.drop_block();
-            h.engine.host().suspend_discarding_outputs(h.pool).unwrap();
-            assert!(
-                !h.engine.host().is_short(h.pool).unwrap()
-                    && h.engine.host().is_suspended(h.pool).unwrap()
-            );
-            assert_eq!(h.reserved(), 0);
+            b.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
+            assert!(b.pool.suspend_discarding_all().is_err() && b.pool.is_short().unwrap());
+            assert!(b.holds(&output, 5) && b.holds(&own, 7));
+            drop(own);
+            b.pool.suspend_discarding_outputs().unwrap();
+            assert!(!b.pool.is_short().unwrap() && b.pool.is_suspended());
+            assert_eq!(b.reserved(), 0);
+            b.pool.resume().unwrap();
+            launch();
+            b.pool.compact().unwrap();
+            launch();
+            assert!(b.holds(&output, 5));
+            drop((graphs, output));
         } else {
             // What lacked its memory goes.
-            h.graphs().into_iter().for_each(|graph| h.release(graph));
+            drop((graphs, output));
+            b.pool.resume().unwrap();
+            assert!(b.holds(&own, 7));
+            drop(own);
         }
-        h.engine.host().resume_pool(h.pool).unwrap();
-        h.finish();
+        b.close();
     }
 }
 
 #[test]
 fn a_pool_waits_for_its_graphs() {
-    let h = host();
-    let engine = Arc::new(Engine::new(h.driver.clone(), Config::default()));
-    let pool = Pool::new(&engine, PoolConfig::default().plan(undivided()).tag("graphs"));
+    let (b, s) = bench();
+    let pool = &b.pool;
     assert_eq!((pool.excess_bytes().unwrap(), pool.compact().unwrap()), (0, 0));
     pool.suspend_discarding_outputs().unwrap();
     assert!(pool.compact().is_err() && pool.is_suspended() && !pool.is_short().unwrap());
     pool.resume().unwrap();
-    let graph = |pages: u64| {
-        let captured = engine.capture(h.stream, &pool, CaptureMode::Relaxed, |it| {
-            let block = it.allocate(pages * PAGE, h.stream)?;
-            h.driver.launch(h.stream, Work::default(), false)?;
-            drop(block);
-            Ok::<(), Error>(())
-        });
-        captured.unwrap().0
-    };
-    let graphs = [9, 4].map(graph);
-    let launch = || graphs.iter().try_for_each(|graph| graph.launch(h.stream));
+    let graphs = [9, 4].map(|pages| chain(&b, s, &[pages * PAGE], (1, None), false).0);
+    let launch = || graphs.iter().try_for_each(|graph| graph.launch(s));
     launch().unwrap();
     assert_eq!(pool.excess_bytes().unwrap(), 4 * PAGE);
     // It is short of a part then, and launches nothing.
-    h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
-    h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    b.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
+    b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
     assert!(pool.compact().is_err() && pool.is_suspended() && pool.is_short().unwrap());
     let is_shut = |error| matches!(error, Error::Pool { why: PoolRefusal::Suspended { .. }, .. });
     assert!(is_shut(launch().unwrap_err()));
     // Nor can what it holds be read to be kept.
-    assert!(is_shut(Regions::new(&engine).sleep(Tags::All).unwrap_err()));
+    assert!(is_shut(Regions::new(&b.engine).sleep(Tags::All).unwrap_err()));
     pool.resume().unwrap();
     launch().unwrap();
     assert_eq!((pool.compact().unwrap(), pool.reserved().unwrap()), (4 * PAGE, 9 * PAGE));

@@ -6,7 +6,6 @@ mod cover;
 mod heard;
 mod layout;
 mod learned;
-mod many;
 mod minimum;
 mod paged;
 mod plan;

@@ -44,7 +44,7 @@
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
 //! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
 //! | `plans A`, `plans A 4M` | makes a pool whose captures get their memory at their end, in pieces of so many bytes |
-//! | `plans A whole`, `plans A most 8M` | makes one whose memory comes in one piece, or that may hold so much |
+//! | `plans A in 2`, `plans A most 8M` | makes one whose captures have so many mappings at most, or that may hold so much |
 //! | `s: plan`, `s: plan none` | plans one capture, or does not |
 //! | `compact` | moves the pool's memory together |
 //! | `learn`, `learned 5`, `forget` | begins a run of requests, claims how many it had, forgets what was learned |
@@ -565,7 +565,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["plans", pool, ref how @ ..] => {
                 let (config, options) = (PoolConfig::default(), Options::default());
                 let config = match *how {
-                    ["whole"] => config.plan(options.max_mappings(Some(1))),
+                    ["in", most] => config.plan(options.max_mappings(Some(size(most) as usize))),
                     ["most", bytes] => config.plan(options).max_bytes(size(bytes)),
                     ref piece => {
                         config.plan(options.max_piece_bytes(piece.first().map(|it| size(it))))
