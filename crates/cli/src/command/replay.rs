@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use regraph::engine::{Config, Followed, PlanReport};
+use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::mebibytes;
 use regraph_cli::replay::{replay, Finding, Options, Placement, Plan, Replayed};
@@ -20,8 +20,8 @@ use regraph_trace::minimum;
 use regraph_trace::Trace;
 use serde::Serialize;
 
-use super::load::{self, load};
-use super::write;
+use regraph_cli::shell::load::{self, load};
+use regraph_cli::shell::write;
 
 /// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order between them overlap.
 const TAG_DELAY: u32 = 2_000;
@@ -104,58 +104,19 @@ struct Run<'a> {
 
 /// The object that `--json` prints.
 #[derive(Serialize)]
-struct Summary {
+struct Summary<'a> {
     trace: String,
     driver: String,
     policy: String,
     programmatic: String,
-    captures: usize,
-    nodes: usize,
-    blocks: usize,
-    total_bytes: u128,
-    peak_allocated_bytes: u64,
-    reserved_bytes: u64,
     /// The least that any placement without new edges needs.
     minimum_bytes: u64,
     ratio: Option<f64>,
-    capture_ns: u64,
-    alloc_ns: u64,
-    free_ns: u64,
-    replay_ns: Option<u64>,
-    verified: bool,
-    /// How often a capture was made again, refused for a programmatic launch.
-    captured_again: usize,
-    instantiate_ns: Option<u64>,
-    /// What the memory that came at each capture's end amounts to.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    plans: Vec<PlanReport>,
-    /// How far each capture lies by its layout.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    layouts: Vec<LayoutSummary>,
+    #[serde(flatten)]
+    replayed: &'a Replayed,
     /// What was found in the graphs; none without `--lint`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    findings: Option<Vec<Finding>>,
-}
-
-/// What became of one layout.
-#[derive(Serialize)]
-struct LayoutSummary {
-    planned_blocks: usize,
-    planned_bytes: u64,
-    followed_blocks: usize,
-    /// Why the rest was not, in words.
-    fell_back: Option<String>,
-}
-
-impl LayoutSummary {
-    fn new(layout: &Followed) -> Self {
-        Self {
-            planned_blocks: layout.planned,
-            planned_bytes: layout.planned_bytes,
-            followed_blocks: layout.followed,
-            fell_back: layout.fell_back.map(|_| layout.to_string()),
-        }
-    }
+    findings: Option<&'a [Finding]>,
 }
 
 impl Job for Run<'_> {
@@ -191,7 +152,16 @@ impl Job for Run<'_> {
         }
         let least = minimum::of_pools(&self.trace, &certificates, 1);
         spinner.finish_and_clear();
-        let summary = self.summary(name, choice, &replayed, least);
+        let summary = Summary {
+            trace: name,
+            driver: choice.to_string(),
+            policy: arguments.policy.to_string(),
+            programmatic: arguments.programmatic.to_string(),
+            minimum_bytes: least,
+            ratio: regraph_plan::minimum::ratio(replayed.reserved_bytes, least),
+            replayed: &replayed,
+            findings: arguments.lint.then_some(&replayed.findings),
+        };
         let mut output = io::stdout().lock();
         if arguments.json {
             serde_json::to_writer(&mut output, &summary).map_err(io::Error::from)?;
@@ -204,65 +174,31 @@ impl Job for Run<'_> {
     }
 }
 
-impl Run<'_> {
-    fn summary(
-        &self,
-        trace: String,
-        driver: Choice,
-        replayed: &Replayed,
-        minimum_bytes: u64,
-    ) -> Summary {
-        Summary {
-            trace,
-            driver: driver.to_string(),
-            policy: self.arguments.policy.to_string(),
-            programmatic: self.arguments.programmatic.to_string(),
-            captures: replayed.captures,
-            nodes: replayed.nodes,
-            blocks: replayed.blocks,
-            total_bytes: replayed.total_bytes,
-            peak_allocated_bytes: replayed.peak_allocated_bytes,
-            reserved_bytes: replayed.reserved_bytes,
-            minimum_bytes,
-            ratio: regraph_plan::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
-            capture_ns: replayed.capture_ns,
-            alloc_ns: replayed.alloc_ns,
-            free_ns: replayed.free_ns,
-            replay_ns: replayed.replay_ns,
-            verified: replayed.verified,
-            captured_again: replayed.again,
-            instantiate_ns: replayed.instantiate_ns,
-            plans: replayed.plans.clone(),
-            layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
-            findings: self.arguments.lint.then(|| replayed.findings.clone()),
-        }
-    }
-}
-
-impl Summary {
+impl Summary<'_> {
     fn print(&self, output: &mut impl Write) -> io::Result<()> {
-        let proof = if self.verified { "verified" } else { "not verified" };
+        let replayed = self.replayed;
+        let proof = if replayed.verified { "verified" } else { "not verified" };
         writeln!(output, "trace      {}", self.trace)?;
         writeln!(
             output,
             "with       {}, {}, programmatic {}",
             self.driver, self.policy, self.programmatic
         )?;
-        let again = match self.captured_again {
+        let again = match replayed.again {
             0 => String::new(),
             times => format!(", captured again for programmatic launches: {times}"),
         };
         writeln!(
             output,
             "captures   {} ({} nodes, {} blocks), {proof}{again}",
-            self.captures, self.nodes, self.blocks
+            replayed.captures, replayed.nodes, replayed.blocks
         )?;
         writeln!(
             output,
             "memory     {:.1} MiB reserved, {:.1} MiB peak allocated, {:.1} MiB in all blocks",
-            mebibytes(self.reserved_bytes.into()),
-            mebibytes(self.peak_allocated_bytes.into()),
-            mebibytes(self.total_bytes as i128)
+            mebibytes(replayed.reserved_bytes.into()),
+            mebibytes(replayed.peak_allocated_bytes.into()),
+            mebibytes(replayed.total_bytes as i128)
         )?;
         let ratio = self.ratio.map(|ratio| format!(", reserved {ratio:.2} of it"));
         writeln!(
@@ -271,7 +207,7 @@ impl Summary {
             mebibytes(self.minimum_bytes.into()),
             ratio.unwrap_or_default()
         )?;
-        for plan in &self.plans {
+        for plan in &replayed.plans {
             writeln!(
                 output,
                 "plan       {:.1} MiB in {} pieces, mapped {} times; at least {:.1} MiB; planned in {:.3} \
@@ -284,27 +220,28 @@ impl Summary {
                 plan.binding_ns as f64 / 1e6
             )?;
         }
-        for layout in &self.layouts {
-            let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
-                layout;
-            let planned = mebibytes((*planned_bytes).into());
-            match fell_back {
+        for layout in &replayed.layouts {
+            let planned = mebibytes(layout.planned_bytes.into());
+            match layout.fell_back {
                 None => writeln!(
                     output,
-                    "layout     {planned:.1} MiB, followed: {followed_blocks} of {planned_blocks} blocks"
+                    "layout     {planned:.1} MiB, followed: {} of {} blocks",
+                    layout.followed, layout.planned
                 )?,
-                Some(why) => writeln!(output, "layout     {planned:.1} MiB, not followed: {why}")?,
+                Some(_) => {
+                    writeln!(output, "layout     {planned:.1} MiB, not followed: {layout}")?;
+                }
             }
         }
-        if let Some(findings) = &self.findings {
+        if let Some(findings) = self.findings {
             print_findings(findings, output)?;
         }
         writeln!(
             output,
             "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",
-            self.capture_ns as f64 / 1e6,
-            self.alloc_ns,
-            self.free_ns
+            replayed.capture_ns as f64 / 1e6,
+            replayed.alloc_ns,
+            replayed.free_ns
         )
     }
 }

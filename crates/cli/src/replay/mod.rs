@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "command")]
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph_tagged::Program;
@@ -91,7 +91,7 @@ pub struct Options {
 }
 
 /// What a trace came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Replayed {
     /// Captures.
     pub captures: usize,
@@ -117,19 +117,37 @@ pub struct Replayed {
     /// Whether the checker judged every capture.
     pub verified: bool,
     /// How often a capture was made again, refused for a programmatic launch.
+    #[serde(rename = "captured_again")]
     pub again: usize,
     /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`] and [`Plan::Twice`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<PlanReport>,
     /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
     pub instantiate_ns: Option<u64>,
     /// How far each capture lies by its layout; empty without [`Plan::Twice`].
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "layouts")]
     pub layouts: Vec<Followed>,
     /// Where the blocks were placed, in order of allocation.
+    #[serde(skip)]
     pub placements: Vec<Placement>,
     /// What was found in the graphs; empty without [`Options::lint`].
+    #[serde(skip)]
     pub findings: Vec<Finding>,
     /// The tags left in blocks that were never freed; empty unless tags were on.
+    #[serde(skip)]
     pub outputs: Vec<Output>,
+}
+
+/// What became of each layout; of one that was not followed to its end why, in words.
+fn layouts<S: Serializer>(layouts: &[Followed], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(layouts.iter().map(|layout| {
+        serde_json::json!({
+            "planned_blocks": layout.planned,
+            "planned_bytes": layout.planned_bytes,
+            "followed_blocks": layout.followed,
+            "fell_back": layout.fell_back.map(|_| layout.to_string()),
+        })
+    }))
 }
 
 /// Where a block was placed.
