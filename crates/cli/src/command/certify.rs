@@ -10,7 +10,7 @@ use regraph_cli::shell::progress;
 use regraph_trace::certify::{check, Certificate};
 use regraph_trace::Trace;
 
-use super::load::{self, load};
+use regraph_cli::shell::load::{self, load};
 
 #[derive(Args)]
 pub struct Arguments {

@@ -14,8 +14,8 @@ use regraph_cli::shell::progress;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::graph::{self, Dag, Window, Wrong};
 
-use super::load::{self, load};
-use super::write;
+use regraph_cli::shell::load::{self, load};
+use regraph_cli::shell::write;
 
 /// What is written, by a file's ending.
 const ENDINGS: (&str, &[(&str, Format)]) = (

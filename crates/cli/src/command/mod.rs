@@ -2,12 +2,10 @@
 
 mod certify;
 mod graph;
-mod load;
 mod plan;
 mod plot;
 mod replay;
 mod snapshot;
-mod write;
 
 use std::process::ExitCode;
 

@@ -21,7 +21,7 @@ use regraph_sim::SimConfig;
 use regraph_tagged::Program;
 use serde::Serialize;
 
-use super::load::{self, load};
+use regraph_cli::shell::load::{self, load};
 
 #[derive(Args)]
 pub struct Arguments {

@@ -10,8 +10,8 @@ use regraph_cli::replay::Plan;
 use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
 
-use super::load::{self, load};
-use super::write;
+use regraph_cli::shell::load::{self, load};
+use regraph_cli::shell::write;
 
 /// What is written, by a file's ending.
 const ENDINGS: (&str, &[(&str, Format)]) = (

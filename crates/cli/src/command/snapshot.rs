@@ -13,7 +13,7 @@ use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
 use serde::Deserialize;
 
-use super::{load, write};
+use regraph_cli::shell::{load, write};
 
 /// How many waiting blocks are printed without `--waiting`.
 const LARGEST: usize = 10;

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use regraph_cli::shell::failure::Failure;
-use regraph_cli::shell::progress;
+use super::failure::Failure;
+use super::progress;
 use regraph_trace::{Operation, ReadError, Trace};
 
 /// The trace in a file, or on standard input where the path is `-`.

@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use regraph_cli::shell::failure::Failure;
-
+use super::failure::Failure;
 use super::load::{differs, is_stdin};
 
 /// Opens a file to write beside what is printed: before the work that is to go there, and not over what the command

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use clap::Args;
 use regraph_cli::shell::drivers::{with_driver, Choice, Job};
 use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::load::load;
 use regraph_cli::shell::progress;
 use regraph_lab::sweep::{any_capture, compare, ways};
 use regraph_tagged::Program;
-
-use super::files;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -54,7 +53,7 @@ impl Job for Run<'_> {
             Err(error) => Err(Failure::Other(format!("capture {seed}: {error}"))),
         });
         let read = traces.iter().map(|path| {
-            let trace = files::read(path, "a trace", regraph_trace::read)?;
+            let trace = load(path)?;
             Ok((path.display().to_string(), trace))
         });
         let all: Box<dyn Iterator<Item = _>> =

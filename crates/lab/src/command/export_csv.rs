@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use regraph::settings::Programmatic;
 use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::load::load;
 use regraph_lab::problem::Problem;
 use regraph_trace::minimum;
-
-use super::files;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -22,7 +21,7 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.trace.display();
-    let trace = files::read(&arguments.trace, "a trace", regraph_trace::read)?;
+    let trace = load(&arguments.trace)?;
     let captures = minimum::lifetimes(&trace, arguments.programmatic);
     let [lifetimes] = captures.as_slice() else {
         let found = captures.len();

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::write;
 use regraph_lab::import;
 
-use super::files;
+use super::files::csv;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -23,15 +24,14 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let trace =
-        files::read(&arguments.file, "a CSV file", |file| import::csv(file, arguments.unit))?;
+    let trace = csv(&arguments.file, |file| import::csv(file, arguments.unit))?;
     let Some(path) = &arguments.output else {
         regraph_trace::write(&trace, BufWriter::new(io::stdout().lock()))?;
         return Ok(());
     };
-    let output = files::create(path, &arguments.file)?;
+    let output = write::create("--output", path, &[&arguments.file])?;
     regraph_trace::write(&trace, BufWriter::new(output))
-        .map_err(|error| files::failed(path, &error))?;
+        .map_err(|error| write::refused(path, &error))?;
     let mut output = io::stdout().lock();
     writeln!(
         output,

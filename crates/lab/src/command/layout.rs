@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
+use regraph_cli::shell::write;
 use regraph_lab::problem::Problem;
 use serde::Serialize;
 
-use super::files;
+use super::files::csv;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -35,14 +36,14 @@ struct Summary {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let problem = files::read(&arguments.file, "a CSV file", Problem::read)?;
+    let problem = csv(&arguments.file, Problem::read)?;
     let spinner = progress::spinner(format!("placing {} blocks", problem.blocks()));
     let solution = problem.solve();
     spinner.finish_and_clear();
     if let Some(path) = &arguments.output {
-        let output = BufWriter::new(files::create(path, &arguments.file)?);
+        let output = BufWriter::new(write::create("--output", path, &[&arguments.file])?);
         let written = problem.write(output, Some(&solution.offsets));
-        written.map_err(|error| files::failed(path, &error))?;
+        written.map_err(|error| write::refused(path, &error))?;
     }
     let nanoseconds = |time: std::time::Duration| time.as_nanos() as u64;
     let summary = Summary {
