@@ -7,7 +7,7 @@ use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
-    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, Refusal, StreamRefusal,
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, Refusal, StreamRefusal,
 };
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, Launch, SimConfig, SimDriver};
@@ -270,67 +270,40 @@ fn without_caching_every_block_is_an_allocation_of_its_own() {
     }
 }
 
-/// A driver where streams get handles again that others had, an engine, and one of its pools.
-fn renewing() -> (Arc<SimDriver>, Engine<Arc<SimDriver>>, PoolId) {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    driver.give_streams_again();
-    let engine = Engine::new(driver.clone(), Config::default());
-    let pool = engine.create_pool(PoolConfig::default());
-    (driver, engine, pool)
-}
-
-/// Destroys a stream, and makes another one with its handle.
-fn renew(driver: &SimDriver, engine: &Engine<Arc<SimDriver>>, stream: StreamHandle) {
-    engine.retire_stream(stream).unwrap();
-    driver.destroy_stream(stream).unwrap();
-    assert_eq!(driver.create_stream().unwrap(), stream);
-}
-
-#[test]
-fn a_retired_streams_handle_can_be_another_streams() {
-    let (driver, engine, pool) = renewing();
-    let stream = driver.create_stream().unwrap();
-    let given_back = engine.allocate(pool, 4 * MIB, stream).unwrap();
-    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
-    driver.launch(stream, Work::default(), false).unwrap();
-    engine.free(given_back.id).unwrap();
-    renew(&driver, &engine, stream);
-    // The old stream's work is still running.
-    engine.free(live.id).unwrap();
-    let early = engine.allocate(pool, 4 * MIB, stream).unwrap();
-    assert!(early.address != given_back.address && early.address != live.address);
-    driver.complete_all();
-    let mut late = [(); 2].map(|()| engine.allocate(pool, 4 * MIB, stream).unwrap().address);
-    late.sort_unstable();
-    assert_eq!(late, [given_back.address, live.address]);
+/// A driver where streams get handles again that others had, with one of them.
+fn renewing() -> (Bench, StreamHandle) {
+    let b = bench(Config::default());
+    b.driver.give_streams_again();
+    let [stream] = b.streams();
+    (b, stream)
 }
 
 #[test]
 fn a_retired_streams_block_can_be_used_by_the_next_of_that_name() {
-    let (driver, engine, pool) = renewing();
-    let stream = driver.create_stream().unwrap();
-    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
-    renew(&driver, &engine, stream);
-    driver.launch(stream, Work::default(), false).unwrap();
-    engine.record_stream(live.id, stream).unwrap();
-    engine.free(live.id).unwrap();
-    let other = engine.allocate(pool, 4 * MIB, driver.create_stream().unwrap()).unwrap();
-    assert_ne!(other.address, live.address, "the new stream's work is still running");
+    let (b, stream) = renewing();
+    let live = b.allocate(stream);
+    b.engine.retire_stream(stream).unwrap();
+    b.driver.destroy_stream(stream).unwrap();
+    assert_eq!(b.streams(), [stream]);
+    b.launch(stream);
+    b.engine.record_stream(live.id, stream).unwrap();
+    b.engine.free(live.id).unwrap();
+    let [other] = b.streams();
+    assert_ne!(b.allocate(other).address, live.address, "the new stream's work is still running");
 }
 
 /// Found by random programs: the engine asked about a stream that was gone.
 #[test]
 fn a_block_outlives_its_stream() {
-    let (driver, engine, pool) = renewing();
-    let stream = driver.create_stream().unwrap();
-    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
-    engine.retire_stream(stream).unwrap();
-    driver.destroy_stream(stream).unwrap();
-    let asked = driver.calls(Call::CaptureStatus);
-    assert_eq!(engine.leaks().unwrap().len(), 1);
-    engine.free(live.id).unwrap();
-    engine.destroy_pool(pool).unwrap();
-    assert_eq!((driver.used_bytes(), driver.calls(Call::CaptureStatus)), (0, asked));
+    let (b, stream) = renewing();
+    let live = b.allocate(stream);
+    b.engine.retire_stream(stream).unwrap();
+    b.driver.destroy_stream(stream).unwrap();
+    let asked = b.driver.calls(Call::CaptureStatus);
+    assert_eq!(b.engine.leaks().unwrap().len(), 1);
+    b.engine.free(live.id).unwrap();
+    b.engine.destroy_pool(b.pool).unwrap();
+    assert_eq!((b.driver.used_bytes(), b.driver.calls(Call::CaptureStatus)), (0, asked));
 }
 
 /// The block was taken for one of a stream that is gone, and freed behind what the stream held at the refusal.
