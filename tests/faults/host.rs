@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -14,14 +14,14 @@ use regraph_tagged::{Program, Work};
 type Sim = Arc<SimDriver>;
 type Made = (Vec<Graph<Sim>>, Vec<Memory<Sim>>);
 
-/// Two graphs of one pool, launched, with an output, beside a block of work outside.
+/// Two graphs of one pool, one of them captured twice, launched, with an output, beside a block of work outside.
 fn program(driver: &Sim, pool: &Pool<Sim>, streams: [StreamHandle; 2]) -> Result<Made, Error> {
     let [s, t] = streams;
     let launch = |stream| driver.launch(stream, Work::default(), false).map_err(Error::from);
     let mut graphs = Vec::new();
     let mut outputs = Vec::new();
-    for _ in 0..2 {
-        let (graph, output) = pool.engine().capture(s, pool, CaptureMode::Relaxed, |capture| {
+    for twice in [false, true] {
+        let body = |capture: &Capture<Sim>| {
             let first = capture.allocate(9 * MIB, s)?;
             launch(s)?;
             driver.wait(t, s)?;
@@ -33,7 +33,12 @@ fn program(driver: &Sim, pool: &Pool<Sim>, streams: [StreamHandle; 2]) -> Result
             let output = capture.allocate(700, s)?;
             launch(s)?;
             Ok::<_, Error>(output)
-        })?;
+        };
+        let (graph, output) = match twice {
+            true => pool.capture_twice(s, CaptureMode::Relaxed, body)?,
+            false => pool.engine().capture(s, pool, CaptureMode::Relaxed, body)?,
+        };
+        assert!(graph.report().verified);
         graph.launch(s)?;
         graphs.push(graph);
         outputs.push(output);
@@ -73,6 +78,7 @@ fn run(support: MemorySupport, config: &PoolConfig, fail: impl Fn(&SimDriver)) -
     fail(&driver);
     let done = program(&driver, &pool, streams);
     let failed = done.is_err();
+    assert!(!engine.host().is_recording(), "no capture is under way any more");
     let statistics = engine.statistics().unwrap().all;
     assert!(statistics.allocated_bytes.current <= statistics.reserved_bytes.current);
     drop(done);
@@ -110,7 +116,7 @@ fn ways() -> Vec<(MemorySupport, PoolConfig)> {
 fn every_call_of_the_host_may_fail() {
     for (support, config) in ways() {
         for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
-            let failed = (0..60).filter(|&n| {
+            let failed = (0..120).filter(|&n| {
                 let outcome = run(support, &config, |it| it.fail_host_nth(n, kind.clone()));
                 assert_eq!((outcome.beyond, outcome.left), (0, 0), "{support:?}, call {n}");
                 outcome.failed
@@ -120,17 +126,29 @@ fn every_call_of_the_host_may_fail() {
     }
 }
 
-/// The statistics agree with the device to the byte, but for memory that the device did not take back. What a graph may use whose launch the host could not
-/// follow stays with the driver: a leak is better than memory that is pulled away under a kernel.
-#[test]
-fn the_device_may_be_lost_at_every_call() {
+/// The statistics agree with the device to the byte, but for memory that the device did not take back. What a graph may
+/// use whose launch the host could not follow stays with the driver: a leak is better than memory that is pulled away
+/// under a kernel.
+fn every_call(least: usize, fail: impl Fn(&SimDriver, u64)) {
     for (support, config) in ways() {
-        let lost = (0..400).filter(|&n| {
-            let outcome = run(support, &config, |it| it.lose_device_at(n, ErrorKind::InvalidValue));
+        let lost = (0..600).filter(|&n| {
+            let outcome = run(support, &config, |it| fail(it, n));
             assert!(outcome.beyond == 0 || outcome.refused, "{support:?}, call {n}");
             assert!(outcome.left <= outcome.reserved + outcome.beyond, "{support:?}, call {n}");
             outcome.failed
         });
-        assert!(lost.count() > 40, "the program makes many calls");
+        let lost = lost.count();
+        assert!(lost > least, "the program makes many calls: {lost}");
     }
+}
+
+#[test]
+fn the_device_may_be_lost_at_every_call() {
+    every_call(40, |driver, n| driver.lose_device_at(n, ErrorKind::InvalidValue));
+}
+
+#[test]
+fn every_call_may_fail() {
+    every_call(30, |driver, n| driver.fail_any_nth(n, ErrorKind::OutOfMemory));
+    every_call(30, |driver, n| driver.fail_any_nth(n, ErrorKind::InvalidValue));
 }

@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use crate::common::{bench_on, Bench, Draw, MIB};
 use crate::device::trace;
-use regraph::driver::{
-    AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
-};
+use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
-    Block, BlockId, CaptureReport, Config, Engine, Error, Followed, GraphId, PoolConfig, PoolId,
-    Unknown, Why,
+    BlockId, CaptureReport, Config, Engine, Error, Followed, GraphId, PoolConfig, PoolId, Unknown,
+    Why,
 };
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
@@ -387,48 +385,6 @@ fn several_captures_share_one_pool() {
     }
 }
 
-/// The arena begins behind an output, within a unit of the device's memory. What of it has gone back to the driver comes
-/// again for the next capture.
-#[test]
-fn an_arena_that_begins_within_a_unit_gets_its_memory_again() {
-    let (bench, [stream]) = bench_on(SimConfig::default(), Config::default()).with_streams();
-    let allocate = |bytes| bench.engine.allocate(bench.pool, bytes, stream).unwrap();
-    let free = |block: Block| bench.engine.free(block.id).unwrap();
-    let capture = bench.begin(stream);
-    let low = allocate(2 * MIB + 512);
-    let between = [(); 4].map(|()| allocate(2 * MIB));
-    let high = allocate(2 * MIB);
-    bench.launch(stream);
-    between.into_iter().for_each(free);
-    let mut graphs = vec![bench.finish(stream, capture).graph];
-    let run = || {
-        let blocks = [(); 2].map(|()| allocate(4 * MIB));
-        bench.launch(stream);
-        blocks.map(|block| (free(block), block.address).1)
-    };
-    let capture = bench.begin(stream);
-    run();
-    let layout = bench.engine.plans().layout_of(capture).unwrap();
-    bench.driver.end_capture(stream).unwrap();
-    bench.engine.abandon_capture(capture).unwrap();
-    let mut places = Vec::new();
-    for _ in 0..2 {
-        let capture = bench.begin(stream);
-        bench.engine.plans().follow_layout(capture, layout.clone()).unwrap();
-        places.push(run());
-        let report = bench.finish(stream, capture);
-        assert!(followed(&report).is_whole(), "{}", followed(&report));
-        graphs.push(report.graph);
-        graphs.drain(..).for_each(|graph| bench.engine.release_graph(graph).unwrap());
-        assert_eq!(bench.reserved(), 14 * MIB);
-        // But for the units in which the outputs lie.
-        assert_eq!(bench.engine.empty_cache().unwrap().reserved, 8 * MIB);
-    }
-    assert_eq!(places[0], [low.address + 2 * MIB + 512, low.address + 6 * MIB + 512]);
-    assert_eq!(places[0], places[1]);
-    [low, high].into_iter().for_each(free);
-}
-
 #[test]
 fn a_capture_without_a_journal_has_no_layout() {
     let config = Config::default().check(false);
@@ -444,38 +400,6 @@ fn a_capture_without_a_journal_has_no_layout() {
     assert!(matches!(refused, Err(Error::Unknown { what: Unknown::Capture(_), .. })));
     let layout = Layout::default();
     assert!(bench.engine.plans().follow_layout(capture, layout).is_err());
-}
-
-/// A stream that goes back behind a block's allocation uses it beside the block that lay there before. The record says
-/// of both blocks that one may follow the other, so every layout may put them together again: none is searched for.
-#[test]
-fn a_capture_that_contradicts_its_order_has_no_layout() {
-    for support in SUPPORTS {
-        for checked in [true, false] {
-            let config = Config::default().check(checked).programmatic(Programmatic::Deny);
-            let bench = bench_on(device(support), config);
-            bench.engine.host().keep_journals(true).unwrap();
-            let [s] = bench.streams();
-            let capture = bench.begin(s);
-            bench.launch(s);
-            let before = bench.driver.terminals(s).unwrap();
-            let first = bench.allocate(s);
-            bench.launch(s);
-            bench.engine.free(first.id).unwrap();
-            let second = bench.allocate(s);
-            assert_eq!(second.address, first.address);
-            let layout = bench.engine.plans().layout_of(capture).unwrap();
-            assert_eq!(layout.bytes(), first.bytes, "nothing is wrong yet");
-            bench.driver.set_terminals(s, &before).unwrap();
-            bench.launch(s);
-            let layout = bench.engine.plans().layout_of(capture);
-            match layout {
-                Err(Error::Refused(_)) => assert!(checked),
-                layout => assert!(!checked && layout.is_ok(), "{layout:?}"),
-            }
-            bench.engine.abandon_capture(capture).unwrap();
-        }
-    }
 }
 
 #[test]
@@ -501,61 +425,4 @@ fn work_that_is_refused_is_not_captured_for_the_second_time() {
     assert!(matches!(captured, Err(graphs::Error::Refused(_))));
     assert_eq!(calls, 1);
     assert!(!driver.is_capturing(s).unwrap());
-}
-
-/// A capture by the owning interface, with the n-th call to the driver failing; false once it makes fewer.
-fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
-    let driver = Arc::new(SimDriver::new(device(support)));
-    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-    let pool = Pool::new(&engine, PoolConfig::default());
-    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
-    let before = driver.total_calls();
-    driver.fail_any_nth(n, kind);
-    let captured = pool.capture_twice(s, CaptureMode::Relaxed, |capture| {
-        let launch = |stream| driver.launch(stream, Work::default(), false);
-        let first = capture.allocate(9 * MIB, s)?;
-        launch(s)?;
-        driver.wait(t, s)?;
-        let second = capture.allocate(3 * MIB, t)?;
-        launch(t)?;
-        driver.wait(s, t)?;
-        drop((first, second));
-        let third = capture.allocate(12 * MIB, s.as_stream())?;
-        launch(s)?;
-        Ok::<_, graphs::Error>(third)
-    });
-    let made = driver.total_calls() - before;
-    if let Ok((graph, output)) = captured {
-        let report = graph.report();
-        assert!(report.verified);
-        if made <= n {
-            assert!(followed(report).is_whole());
-            assert_eq!(pool.reserved().unwrap(), 12 * MIB);
-        }
-        drop((output, graph));
-    }
-    // No capture is under way any more, so the engine records nothing.
-    assert!(!engine.host().is_recording(), "call {n}");
-    driver.complete_all();
-    drop(pool);
-    let given_back = engine.empty_cache();
-    made > n && given_back.is_ok()
-}
-
-/// Has the n-th call to the driver fail, for each n until `run` says that it makes fewer.
-pub(super) fn with_each_call_failing(run: fn(MemorySupport, u64, ErrorKind) -> bool) {
-    for support in SUPPORTS {
-        for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
-            let mut n = 0;
-            while run(support, n, kind.clone()) {
-                n += 1;
-            }
-            assert!(n > 30, "it makes many calls: {n}");
-        }
-    }
-}
-
-#[test]
-fn every_call_may_fail_while_a_pool_captures_twice() {
-    with_each_call_failing(owned);
 }
