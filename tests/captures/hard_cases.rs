@@ -169,37 +169,3 @@ fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held
     b.launch(t);
     b.finish(t, beside);
 }
-
-/// A place of a layout is free for a stream only if all that lay there is done with.
-#[test]
-fn a_place_of_a_layout_is_asked_about_to_its_end() {
-    let (b, [s, t]) = bench(Config::default()).with_streams();
-    let program = |joined: bool| {
-        b.launch(s);
-        b.driver.wait(t, s).unwrap();
-        let (first, second) = (b.allocate(s), b.allocate(t));
-        b.launch(s);
-        b.launch_and_free(t, first);
-        b.engine.free(second.id).unwrap();
-        if joined {
-            b.driver.wait(s, t).unwrap();
-        }
-        let over_both = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
-        b.launch(s);
-        b.driver.wait(s, t).unwrap();
-        (first, second, over_both)
-    };
-    let capture = b.begin(s);
-    let (.., last) = program(true);
-    let layout = b.engine.plans().layout_of(capture).unwrap();
-    assert_eq!(layout.bytes(), 8 * MIB);
-    b.engine.free(last.id).unwrap();
-    b.engine.abandon_capture(capture).unwrap();
-    b.driver.end_capture(s).unwrap();
-    let capture = b.begin(s);
-    b.engine.plans().follow_layout(capture, layout).unwrap();
-    let (first, second, last) = program(false);
-    assert_eq!(first.address + first.bytes, second.address);
-    assert_ne!(last.address, first.address);
-    b.finish(s, capture);
-}

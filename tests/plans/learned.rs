@@ -4,23 +4,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use super::twice::{
-    device, followed, perform, program, run, tags_hold, with_each_call_failing, Step, SUPPORTS,
-};
+use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
 use crate::common::messages::messages_of;
 use crate::common::{bench_on, Bench, MIB};
 use crate::device::trace;
 use log::Level;
-use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
-};
-use regraph::engine::{CaptureReport, Config, Engine, PoolConfig, Why};
-use regraph::plan::Options as PlanOptions;
+use regraph::driver::{Driver, StreamHandle};
+use regraph::engine::{CaptureReport, Config, PoolConfig, Why};
 use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_lab::sweep::{any_capture, compare, Sizes, Workload};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
     Config::default().settings(Settings::default().plan(PlanChoice::Auto))
@@ -140,30 +134,6 @@ fn a_layout_takes_no_more_than_no_layout() {
 }
 
 #[test]
-fn blocks_from_before_are_no_part_of_it() {
-    let (bench, [s, t]) = bench_on(SimConfig::default(), Config::default()).with_streams();
-    let ask = || bench.engine.allocate(bench.pool, 3 * MIB, s).unwrap().id;
-    let (before, cached) = (ask(), ask());
-    bench.engine.free(cached).unwrap();
-    bench.engine.plans().learn().unwrap();
-    bench.engine.record_stream(before, t).unwrap();
-    bench.engine.free(before).unwrap();
-    bench.engine.free(ask()).unwrap();
-    bench.engine.free(ask()).unwrap();
-    assert_eq!(bench.engine.plans().learned().unwrap(), 2);
-    bench.engine.free(ask()).unwrap();
-    assert_eq!(bench.engine.plans().learned().unwrap(), 0);
-    // Another beginning drops what was noted.
-    bench.engine.plans().learn().unwrap();
-    bench.engine.free(ask()).unwrap();
-    bench.engine.plans().learn().unwrap();
-    assert_eq!(bench.engine.plans().learned().unwrap(), 0);
-    bench.driver.complete_all();
-    bench.engine.destroy_pool(bench.pool).unwrap();
-    assert_eq!(bench.driver.used_bytes(), 0);
-}
-
-#[test]
 fn a_second_capture_lies_as_the_first_one_shows() {
     for support in SUPPORTS {
         for seed in 0..6 {
@@ -264,36 +234,6 @@ fn one_request_more_or_less_costs_one_block_its_place() {
     }
 }
 
-#[test]
-fn a_planned_capture_needs_no_lesson() {
-    let (bench, streams) = bench_on(SimConfig::default(), Config::default()).with_streams::<1>();
-    warm_up(&bench, &streams, &chain(4));
-    let id = bench.begin(streams[0]);
-    bench.engine.plans().plan_capture(id, Some(PlanOptions::default())).unwrap();
-    bench.launch(streams[0]);
-    let live = run(&bench, &streams, &chain(4));
-    let report = bench.finish(streams[0], id);
-    assert!(report.layout.is_none() && report.plan.is_some());
-    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-    leave(&bench, [report]);
-}
-
-/// What the host has marked is all learned, whatever is captured meanwhile.
-#[test]
-fn a_capture_takes_nothing_of_a_run_that_is_marked() {
-    let (bench, [s, t]) = bench_on(SimConfig::default(), learning()).with_streams();
-    let ask = |mib: u64| {
-        let block = bench.engine.allocate(bench.pool, mib * MIB, s).unwrap();
-        bench.engine.free(block.id).unwrap();
-    };
-    bench.engine.plans().learn().unwrap();
-    (1..5).for_each(&ask);
-    let report = capture(&bench, &[t], &chain(1));
-    (1..5).for_each(&ask);
-    assert_eq!(bench.engine.plans().learned().unwrap(), 8);
-    leave(&bench, [report]);
-}
-
 /// Other threads are at work all the time while a capture's layout is made.
 #[test]
 fn a_layout_is_made_beside_the_work_of_other_threads() {
@@ -356,16 +296,6 @@ fn a_layout_that_gets_no_memory_is_not_tried_again() {
     assert_eq!(why, Some(Why::NoMemory));
     live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
     bench.driver.free(taken).unwrap();
-    leave(&bench, [report]);
-}
-
-#[test]
-fn what_is_forgotten_is_not_followed() {
-    let (bench, streams) = bench_on(SimConfig::default(), learning()).with_streams::<1>();
-    warm_up(&bench, &streams, &chain(4));
-    bench.engine.plans().forget_learned().unwrap();
-    let report = capture(&bench, &streams, &chain(4));
-    assert_eq!(report.layout, None);
     leave(&bench, [report]);
 }
 
@@ -459,69 +389,4 @@ fn tags_hold_on_the_simulated_driver() {
 fn tags_hold_on_a_gpu() {
     let gpu = crate::device::gpu::open();
     tags_hold(&gpu.driver, Plan::Learned, |_| learning());
-}
-
-/// A run outside captures and two captures of it, with the n-th call to the driver failing; false once they make fewer.
-fn faulty(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
-    let driver = Arc::new(SimDriver::new(device(support)));
-    let engine = Engine::new(driver.clone(), learning());
-    let [pool, own] = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
-    let s = driver.create_stream().unwrap();
-    let work = |pool, launches: bool| {
-        let mut before = None;
-        for bytes in [9, 3, 12, 1, 7].map(|mebibytes| mebibytes * MIB) {
-            let block = engine.allocate(pool, bytes, s);
-            if launches {
-                driver.launch(s, Work::default(), false).unwrap();
-            }
-            let freed = before.map_or(Ok(()), |block| engine.free(block));
-            before = Some(block?.id);
-            freed?;
-        }
-        before.map_or(Ok(()), |block| engine.free(block))
-    };
-    let before = driver.total_calls();
-    driver.fail_any_nth(n, kind);
-    engine.plans().learn().unwrap();
-    // What fails is not asked for again; what was noted is a lesson all the same.
-    let _ = work(own, false);
-    engine.plans().learned().unwrap();
-    let mut graphs = Vec::new();
-    for _ in 0..2 {
-        if driver.begin_capture(s, CaptureMode::Relaxed).is_err() {
-            continue;
-        }
-        let begun = engine.begin_capture(pool, s);
-        let captured = begun.as_ref().is_ok_and(|_| work(pool, true).is_ok());
-        let graph = match driver.capture_status(s, &mut Vec::new()) {
-            Ok(CaptureStatus::Active { graph, .. }) => Some(graph),
-            _ => None,
-        };
-        match (begun, graph) {
-            (Ok(id), Some(graph)) if captured => {
-                graphs.extend(engine.end_capture(id, graph).ok().map(|report| report.graph));
-            }
-            (Ok(id), _) => engine.abandon_capture(id).unwrap(),
-            _ => {}
-        }
-        let _ = driver.end_capture(s);
-    }
-    let made = driver.total_calls() - before;
-    if made <= n {
-        assert_eq!(graphs.len(), 2);
-    }
-    for graph in graphs {
-        engine.release_graph(graph).unwrap();
-    }
-    driver.complete_all();
-    for pool in [pool, own] {
-        // What a failed call left allocated keeps its pool.
-        let _ = engine.destroy_pool(pool);
-    }
-    made > n
-}
-
-#[test]
-fn every_call_may_fail_while_captures_are_learned() {
-    with_each_call_failing(faulty);
 }

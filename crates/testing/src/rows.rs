@@ -128,6 +128,7 @@ impl Row {
             config = match choice.split_once(':') {
                 Some(("find_late_uses", found)) => config.find_late_uses(found == "True"),
                 Some(("foreign_nodes", allowed)) => config.foreign_nodes(allowed == "True"),
+                Some(("journal", kept)) => config.journal(kept == "True"),
                 Some(("judge_aside", most)) => config.judge_aside(most.parse().expect("nodes")),
                 Some(("lacks", rule)) => {
                     lacks = FLAWS.into_iter().find(|it| format!("{it:?}") == rule);
