@@ -62,7 +62,9 @@ pub fn recorded(name: &str) -> Lifetimes {
 pub fn lifetimes(shape: &Shape) -> Lifetimes {
     let mut draw = Rng::with_seed(shape.seed);
     let mut ends: HashMap<u32, u64> = HashMap::new();
-    placed(&random(shape.seed, shape.steps, Kinds::default()), 0, |_, _, block| {
+    placed(&random(shape.seed, shape.steps, Kinds::default()), 0, |all, row, block| {
+        // One that precedes an earlier one saw waits alone: no node can have used it.
+        block.worked &= !(0..row).any(|earlier| all.precedes(row, earlier));
         let end = ends.entry(block.stream).or_insert(u64::from(block.stream) << 32);
         let gap = if draw.u32(..8) == 0 { draw.u64(..3 * PAGE) } else { 0 };
         (block.address, block.bytes) = (*end + gap, draw.u64(1..=shape.pages * PAGE));
