@@ -8,8 +8,6 @@ mod again;
 mod cleanup;
 mod clock;
 mod error;
-mod lifetime;
-mod model;
 mod refusal;
 mod runner;
 mod sample;

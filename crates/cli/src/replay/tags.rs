@@ -3,9 +3,9 @@
 //! Only nodes that the host's contract allows to touch a block do: behind its allocation, and before its free by one of
 //! its markers. So what the engine may rightly reuse stays right, and a wrong reuse can show.
 
-use super::lifetime::{lifetimes, Lifetime};
-use super::model::Model;
+use fixedbitset::FixedBitSet;
 use regraph_plan::random::Random;
+use regraph_trace::graph::{Block, Dag};
 use regraph_trace::{BlockIndex, NodeIndex, Operation, StreamIndex};
 
 /// The most tags that a node checks, and the most that it writes.
@@ -20,12 +20,12 @@ pub(super) struct Touches {
     pub(super) writes: Vec<BlockIndex>,
 }
 
-/// What the nodes of a capture do, by node.
+/// What the nodes of a capture do, by node. Blocks allocated while their stream is outside the capture are left alone.
 pub(super) fn plan(origin: StreamIndex, operations: &[Operation], seed: u64) -> Vec<Touches> {
-    let (model, lifetimes) = lifetimes(origin, operations);
-    let mut touches = vec![Touches::default(); model.len() as usize];
-    for lifetime in &lifetimes {
-        touch(&model, lifetime, &mut touches);
+    let dag = Dag::of(origin, &operations.iter().map(kernel).collect::<Vec<_>>());
+    let mut touches = vec![Touches::default(); dag.graph().node_count()];
+    for block in dag.blocks().iter().filter(|block| block.inside) {
+        touch(&dag, block, &mut touches);
     }
     for (node, touches) in touches.iter_mut().enumerate() {
         let salt = mix(seed ^ node as u64);
@@ -35,31 +35,81 @@ pub(super) fn plan(origin: StreamIndex, operations: &[Operation], seed: u64) -> 
     touches
 }
 
-fn touch(model: &Model, lifetime: &Lifetime, touches: &mut [Touches]) {
-    let first = lifetime.first;
-    let end = lifetime.end.as_ref().map_or(model.len(), |end| end.node);
-    let before_free = lifetime.end.as_ref().map(|end| model.up_to(&end.markers, first));
-    let may_touch = |node: NodeIndex| {
-        before_free.as_ref().is_none_or(|nodes| nodes.contains((node - first) as usize))
+/// An operation as it is run: all nodes are kernels, whose blocks are those of their streams.
+fn kernel(operation: &Operation) -> Operation {
+    let mut operation = operation.clone();
+    match &mut operation {
+        Operation::Kernel { uses, .. } => uses.clear(),
+        Operation::Node { kind, uses, .. } => {
+            uses.clear();
+            *kind = Some(0);
+        }
+        _ => {}
+    }
+    operation
+}
+
+fn touch(dag: &Dag, block: &Block, touches: &mut [Touches]) {
+    let Some(&first) = block.users.first() else { return };
+    let before_free = block.markers.as_ref().map(|markers| up_to(dag, markers, first));
+    let may_touch = |node: &&NodeIndex| {
+        before_free.as_ref().is_none_or(|nodes| nodes.contains((**node - first) as usize))
     };
-    let writer = (first..end).find(|&node| {
-        model.owner(node) == Some(lifetime.stream)
-            && may_touch(node)
+    let writer = block.users.iter().filter(may_touch).find(|&&node| {
+        dag.graph().raw_nodes()[node as usize].weight.stream == Some(block.stream)
             && touches[node as usize].writes.len() < NODE_LIMIT
-            && model.follows_all(node, &lifetime.terminals)
+            && follows_all(dag, node, &block.after)
     });
-    let Some(writer) = writer else {
-        return;
-    };
-    touches[writer as usize].writes.push(lifetime.block);
-    let behind = model.from(writer, end);
-    for node in behind.ones().skip(1) {
-        let node = writer + node as NodeIndex;
-        let uses = model.owner(node).is_some_and(|stream| lifetime.users.contains_key(&stream));
-        if uses && may_touch(node) {
-            touches[node as usize].checks.push(lifetime.block);
+    let Some(&writer) = writer else { return };
+    touches[writer as usize].writes.push(block.id);
+    let end = block.users.last().map_or(writer, |last| last + 1);
+    let behind = from(dag, writer, end);
+    for &node in block.users.iter().filter(may_touch).filter(|&&node| node > writer) {
+        if behind.contains((node - writer) as usize) {
+            touches[node as usize].checks.push(block.id);
         }
     }
+}
+
+/// The nodes from `first` up that are, or by full edges precede, one of `nodes`; bit 0 is `first`.
+fn up_to(dag: &Dag, nodes: &[NodeIndex], first: NodeIndex) -> FixedBitSet {
+    let top = nodes.iter().map(|node| node + 1).max().unwrap_or(first).max(first);
+    let mut reached = FixedBitSet::with_capacity((top - first) as usize);
+    for &node in nodes.iter().filter(|&&node| node >= first) {
+        reached.insert((node - first) as usize);
+    }
+    for node in (first..top).rev() {
+        if reached.contains((node - first) as usize) {
+            for earlier in dag.before(node).filter(|&node| node >= first) {
+                reached.insert((earlier - first) as usize);
+            }
+        }
+    }
+    reached
+}
+
+/// The nodes from `first` to below `end` that are, or by full edges follow, `first`; bit 0 is `first`.
+fn from(dag: &Dag, first: NodeIndex, end: NodeIndex) -> FixedBitSet {
+    let mut reached = FixedBitSet::with_capacity((end - first) as usize);
+    reached.insert(0);
+    for node in first + 1..end {
+        let before = |earlier| earlier >= first && reached.contains((earlier - first) as usize);
+        let follows = dag.before(node).any(before);
+        reached.set((node - first) as usize, follows);
+    }
+    reached
+}
+
+/// Whether `node` follows all of `earlier` by full edges, or is one of them.
+fn follows_all(dag: &Dag, node: NodeIndex, earlier: &[NodeIndex]) -> bool {
+    let Some(&first) = earlier.iter().min() else { return true };
+    // Nearly always its own dependencies say so.
+    let direct = |wanted: &NodeIndex| *wanted == node || dag.before(node).any(|it| it == *wanted);
+    if earlier.iter().all(direct) {
+        return true;
+    }
+    let reached = up_to(dag, &[node], first);
+    earlier.iter().all(|wanted| reached.contains((wanted - first) as usize))
 }
 
 /// A block's tag.
@@ -83,8 +133,26 @@ fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn kernel(stream: StreamIndex) -> Operation {
+    fn launch(stream: StreamIndex) -> Operation {
         Operation::Kernel { stream, uses: vec![], programmatic: false }
+    }
+
+    #[test]
+    fn order_goes_by_full_edges_alone() {
+        let node = |node, after: &[NodeIndex], programmatic: &[NodeIndex]| Operation::Node {
+            node,
+            after: after.to_vec(),
+            kind: None,
+            uses: vec![],
+            programmatic: programmatic.to_vec(),
+        };
+        let nodes = [node(0, &[], &[]), node(1, &[0], &[]), node(2, &[1], &[1])];
+        let nodes = nodes.into_iter().chain([node(3, &[2, 1], &[])]);
+        let dag = Dag::of(0, &nodes.map(|it| super::kernel(&it)).collect::<Vec<_>>());
+        assert!(follows_all(&dag, 3, &[0, 1, 2]) && !follows_all(&dag, 2, &[1]));
+        assert_eq!(from(&dag, 1, 4).ones().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(up_to(&dag, &[2], 0).ones().collect::<Vec<_>>(), [2]);
+        assert_eq!(up_to(&dag, &[3], 1).ones().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
@@ -92,19 +160,19 @@ mod tests {
         let plan = plan(
             0,
             &[
-                kernel(0),
+                launch(0),
                 Operation::Alloc { id: 3, bytes: 8, stream: 0 },
-                kernel(1), // 1: not ordered
-                kernel(0), // 2: writes
+                launch(1), // 1: not ordered
+                launch(0), // 2: writes
                 Operation::Wait { stream: 1, on: 0 },
-                kernel(1), // 3: checks
+                launch(1), // 3: checks
                 Operation::Use { id: 3, stream: 1 },
                 Operation::LastUse { id: 3, stream: 1 },
-                kernel(1), // 4: behind the last use
-                kernel(0), // 5: checks
-                kernel(2), // 6: a stranger
+                launch(1), // 4: behind the last use
+                launch(0), // 5: checks
+                launch(2), // 6: a stranger
                 Operation::Free { id: 3 },
-                kernel(0), // 7: too late
+                launch(0), // 7: too late
             ],
             1,
         );
@@ -119,7 +187,7 @@ mod tests {
         for id in 0..40 {
             operations.push(Operation::Alloc { id, bytes: 8, stream: 0 });
         }
-        operations.extend((0..5).map(|_| kernel(0)));
+        operations.extend((0..5).map(|_| launch(0)));
         let plan = plan(0, &operations, 1);
         let writes: Vec<_> = plan.iter().map(|touches| touches.writes.len()).collect();
         let checks: Vec<_> = plan.iter().map(|touches| touches.checks.len()).collect();

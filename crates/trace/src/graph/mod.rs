@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use petgraph::graph::{DiGraph, NodeIndex as Place};
+use petgraph::visit::EdgeRef;
 use petgraph::Direction;
 
 use super::{BlockIndex, Members, NodeIndex, Operation, StreamIndex, Trace};
@@ -114,6 +115,10 @@ pub struct Block {
     pub bytes: u64,
     /// Its own stream.
     pub stream: StreamIndex,
+    /// What its stream's next node follows at its allocation: what uses it comes behind all of these.
+    pub after: Vec<NodeIndex>,
+    /// Whether its stream was in the capture at its allocation. The graph may not rely on others.
+    pub inside: bool,
     /// The nodes that can use it, in launch order.
     pub users: Vec<NodeIndex>,
     /// Its free markers, in launch order; `None` where it was not freed.
@@ -142,7 +147,7 @@ impl Dag {
         let Operation::Begin { stream, .. } = all[begin] else { return None };
         let rest = &all[begin + 1..];
         let end = rest.iter().position(|operation| matches!(operation, Operation::End {}));
-        let mut dag = Reader::new(stream, &rest[..end.unwrap_or(rest.len())]).read();
+        let mut dag = Self::of(stream, &rest[..end.unwrap_or(rest.len())]);
         let labels = trace.labels();
         for (number, node) in dag.graph.node_weights_mut().enumerate() {
             let name = labels.node_name(capture, number as NodeIndex);
@@ -152,6 +157,18 @@ impl Dag {
             block.label = labels.describe(block.id);
         }
         Some(dag)
+    }
+
+    /// The graph of a capture that begins on a stream, of the operations between its begin and its end.
+    pub fn of(origin: StreamIndex, operations: &[Operation]) -> Self {
+        Reader::new(origin, operations).read()
+    }
+
+    /// The nodes that a node is behind by full edges.
+    pub fn before(&self, node: NodeIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+        let edges = self.graph.edges_directed(at(node), Direction::Incoming);
+        let full = edges.filter(|edge| *edge.weight() == Edge::Full);
+        full.map(|edge| edge.source().index() as NodeIndex)
     }
 
     /// Its nodes, in launch order, and their edges.
@@ -313,6 +330,8 @@ impl<'a> Reader<'a> {
                     label: None,
                     bytes,
                     stream,
+                    after: self.terminals.get(&stream).cloned().unwrap_or_default(),
+                    inside: self.members.is_inside(stream),
                     users: Vec::new(),
                     markers: None,
                     first: None,
