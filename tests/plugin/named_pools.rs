@@ -152,27 +152,6 @@ impl Source for Memory {
 }
 
 #[test]
-fn a_thread_s_requests_go_to_the_pool_that_it_uses() {
-    let (h, s) = made("");
-    assert_eq!(h.users(POOL), 1);
-    let eager = h.allocate(4, s);
-    let inside = h.within(POOL, || {
-        assert_eq!(h.users(POOL), 2);
-        let inside = h.allocate(4, s);
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| h.allocate(4, s));
-            h.free(other.join().unwrap());
-        });
-        inside
-    });
-    assert_eq!((h.users(POOL), h.held_by(POOL), h.reserved()), (1, 4, 12));
-    h.free(inside);
-    assert_ne!(h.allocate(4, s), inside, "the pool is in use");
-    assert_eq!(h.within(POOL, || h.allocate(4, s)), inside);
-    h.free(eager);
-}
-
-#[test]
 fn threads_end_their_own_routes_in_any_order() {
     let (h, s) = made("");
     let barrier = std::sync::Barrier::new(2);
@@ -315,23 +294,6 @@ fn a_pool_that_does_not_split_hands_out_whole_segments() {
             refused,
             Err(Error::Engine(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }))
         ));
-    }
-}
-
-#[test]
-fn captures_into_a_pool_that_does_not_split_get_whole_segments() {
-    let (h, s) = made("check:True,plan:exact");
-    h.plugin.set_no_split(0, POOL).unwrap();
-    for _ in 0..2 {
-        h.capture(s, POOL, || {
-            let first = h.allocate(4, s);
-            h.launch_and_free(s, first);
-            let second = h.allocate(2, s);
-            assert_eq!(second, first);
-            h.launch(s);
-            assert_ne!(h.allocate(2, s), first + 2 * MIB);
-            h.free(second);
-        });
     }
 }
 
@@ -637,20 +599,6 @@ fn graphs_and_eager_work_share_a_pool() {
     h.driver.complete_all();
     h.plugin.empty_cache().unwrap();
     assert_eq!(h.reserved(), 0);
-}
-
-#[test]
-fn a_pool_used_within_a_capture_has_what_is_asked_for_there() {
-    let (h, s) = made("check:True");
-    h.capture(s, (1, 0), || {
-        h.allocate(4, s);
-        h.within(POOL, || h.allocate(6, s));
-        h.allocate(8, s);
-    });
-    assert_eq!((h.held_by(POOL), h.held_by((1, 0))), (6, 12));
-    h.drop_pool(POOL);
-    assert_ne!(h.allocate(6, s), 0);
-    assert_eq!(h.reserved(), 24, "the graph's memory is not lent");
 }
 
 /// The pool that the thread uses is not asked in its place.
