@@ -123,10 +123,8 @@ pub(super) struct Timelines {
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
     spare: BTreeMap<u32, Vec<Event>>,
-    /// How often a stream has gone from one thread to another, or come to its first.
+    /// How often a stream has come, or gone from one thread to another, or come to its first.
     changes: u64,
-    /// How many streams there were so far.
-    streams: u64,
     /// Whether any thread has said that it may capture on a stream, or was seen to.
     any_captures: bool,
     /// The numbers of streams that were forgotten and go on: each has its own again when it comes.
@@ -149,8 +147,8 @@ impl Timelines {
             return timeline;
         }
         let number = self.going_on.remove(&stream).unwrap_or_else(|| {
-            self.streams += 1;
-            self.streams
+            self.changes += 1;
+            self.changes
         });
         let row = self.rows.take_vacant(|| Timeline::new(stream, number, 1, 0));
         let timeline = TimelineId::from_raw(row);
