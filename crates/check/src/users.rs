@@ -50,6 +50,9 @@ struct Candidates {
     one_each: bool,
 }
 
+/// About so many candidates are held at once, or as many as there are nodes.
+const AT_ONCE: usize = 1 << 18;
+
 impl<'a> Users<'a> {
     pub fn new(graph: &'a Graph<'a>, history: &'a History) -> Self {
         let (first_seen, steps) = Steps::read(graph, history);
@@ -163,26 +166,40 @@ impl<'a> Users<'a> {
                 let block = (index as u32, blocks[index]);
                 let seen = (&seen_here[..], &later[..]);
                 self.gather(block, stream, seen, &mut marks, &mut candidates);
+                // Each block may have each node: so many at a time cost little beside the walk that answers them.
+                if candidates.nodes.len() > self.graph.len().max(AT_ONCE) {
+                    self.answer(&mut candidates, &mut users);
+                }
             }
         }
-        let Candidates { nodes, questions, .. } = candidates;
-        let mut is = vec![true; nodes.len()];
-        if !questions.is_empty() {
-            let ends = |&(candidate, from): &(u32, u32)| (from, nodes[candidate as usize].1);
-            self.order().ask(&questions, ends, |_, question, clocks| {
-                let (from, node) = ends(question);
-                is[question.0 as usize] &= clocks.comes_before(from, node);
-            });
-        }
-        for (&(index, node), _) in nodes.iter().zip(is).filter(|&(_, is)| is) {
-            users[index as usize].push(node);
-        }
+        self.answer(&mut candidates, &mut users);
         // Several of its streams may have it.
         for nodes in &mut users {
             nodes.sort_unstable();
             nodes.dedup();
         }
         users
+    }
+
+    /// Adds to the users of blocks the candidates that come after all that they have to come after, and forgets these.
+    fn answer(&self, candidates: &mut Candidates, users: &mut [Vec<u32>]) {
+        let Candidates { nodes, questions, one_each } = candidates;
+        let mut is = vec![true; nodes.len()];
+        if !questions.is_empty() {
+            let ends = |&(candidate, from): &(u32, u32)| (from, nodes[candidate as usize].1);
+            self.order().ask(questions, ends, |_, question, clocks| {
+                let (from, node) = ends(question);
+                is[question.0 as usize] &= clocks.comes_before(from, node);
+            });
+        }
+        for (&(index, node), _) in nodes.iter().zip(is).filter(|&(_, is)| is) {
+            let of_block = &mut users[index as usize];
+            if !*one_each || of_block.is_empty() {
+                of_block.push(node);
+            }
+        }
+        nodes.clear();
+        questions.clear();
     }
 
     /// Adds what one of a block's streams gained in time. Of each node is known which look at the stream had it first,

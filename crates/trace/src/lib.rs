@@ -51,6 +51,9 @@ pub type PoolIndex = u32;
 /// A block is smaller than this, in bytes.
 pub const BYTES_LIMIT: u64 = 1 << 60;
 
+/// All blocks of a trace together are smaller than this, in bytes.
+pub const ALL_BYTES_LIMIT: u64 = 1 << 63;
+
 /// A valid sequence of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::{BlockIndex, NodeIndex, Operation, BYTES_LIMIT};
+use super::{BlockIndex, NodeIndex, Operation, ALL_BYTES_LIMIT, BYTES_LIMIT};
 
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -32,6 +32,8 @@ pub(super) struct Rules {
     captures: usize,
     /// Every block so far, and whether it lives.
     blocks: HashMap<BlockIndex, bool>,
+    /// What all blocks so far had, in bytes.
+    bytes: u64,
 }
 
 impl Rules {
@@ -82,6 +84,14 @@ impl Rules {
                     return broken(
                         format!("1 to 2^60 - 1 bytes for block {id}"),
                         format!("{bytes} bytes"),
+                    );
+                }
+                // No two of them may have a byte in common.
+                self.bytes += *bytes;
+                if self.bytes >= ALL_BYTES_LIMIT {
+                    return broken(
+                        "less than 2^63 bytes in all blocks together",
+                        format!("{} bytes with block {id}", self.bytes),
                     );
                 }
                 if let Some(live) = self.blocks.insert(*id, true) {

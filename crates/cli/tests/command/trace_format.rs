@@ -346,6 +346,14 @@ fn broken_rules_are_refused_with_what_was_expected() {
         let message = refusal(good, bad);
         assert_eq!(message, format!("line {}: {expected}", good.len() + 1));
     }
+    // Their sum is a bound of what they need.
+    let large = |id| {
+        format!("{{\"op\":\"alloc\",\"id\":{id},\"bytes\":{},\"stream\":0}}\n", (1u64 << 60) - 1)
+    };
+    let good: Vec<String> = (0..8).map(large).collect();
+    let good: Vec<&str> = good.iter().map(String::as_str).collect();
+    let expected = "expected less than 2^63 bytes in all blocks together, found 10376293541461622775 bytes with block 8";
+    assert_eq!(refusal(&good, &large(8)), format!("line 9: {expected}"));
 }
 
 #[test]

@@ -26,7 +26,9 @@ use std::io::BufRead;
 use std::num::NonZeroU64;
 
 use columns::Columns;
-use regraph_trace::{kind, BlockIndex, Labels, Lines, ReadError, Trace, LINE_LIMIT};
+use regraph_trace::{
+    kind, BlockIndex, Labels, Lines, ReadError, Trace, ALL_BYTES_LIMIT, LINE_LIMIT,
+};
 use row::expected;
 pub(crate) use row::{written, Row};
 
@@ -45,7 +47,7 @@ const ROW_LIMIT: usize = (u32::MAX / 2) as usize;
 /// The first line that is not as described above, a line or an input that is longer than is read of
 /// traces, or a failure of the input.
 pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
-    let rows = rows(input, unit, Some(1), u128::MAX)?;
+    let rows = rows(input, unit, Some(1), ALL_BYTES_LIMIT.into())?;
     let mut labels = Labels::default();
     for (block, row) in rows.iter().enumerate() {
         labels.name_block(block as BlockIndex, row.id.as_str());
