@@ -1,4 +1,4 @@
-//! The least memory that a capture needs, in any placement that adds no edges to its graph.
+//! The least memory that a capture needs, in any placement that goes by free markers and adds no edges to its graph.
 //!
 //! It is the weight of a heaviest antichain of the blocks' order ([`lifetimes`](crate::lifetimes)): no two blocks of it
 //! precede one another, so none can have another's memory. No placement needs less, and page by page so much is enough
