@@ -131,9 +131,11 @@ impl LoanTable {
 
     /// A loan is back: its block can be freed.
     fn note_back(&self, row: &mut LoanRow) {
-        row.place = LoanPlace::Back;
-        self.back.fetch_add(1, Ordering::Release);
-        self.changed.notify_all();
+        if !row.is_back() {
+            row.place = LoanPlace::Back;
+            self.back.fetch_add(1, Ordering::Release);
+            self.changed.notify_all();
+        }
     }
 
     /// Asks for a loan, and waits until it is back or the time is up. Says whether it is back; `None` where there

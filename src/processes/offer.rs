@@ -32,6 +32,8 @@ use super::loans::LoanTable;
 
 /// Descriptors in one message; the system allows no more than 253.
 pub(super) const IN_ONE: usize = 64;
+/// The most that one request may ask for.
+const ASKED: u32 = 1 << 16;
 /// How long a whole exchange may take, on either side.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The most receivers that are served at once, and how long one may take while there are so many.
@@ -173,7 +175,7 @@ impl Peer {
                     LOAN => Question::Loan(Asking::default()),
                     _ => Question::Exports(count as usize),
                 };
-                count > 0
+                count == LOAN || (1..=ASKED).contains(&count)
             }
             Question::Exports(left) => {
                 let found = offered.send(&self.message, &self.stream)?;

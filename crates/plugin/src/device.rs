@@ -325,7 +325,9 @@ impl<D: Transfer> Device<D> {
             Some(Stray { open: false, .. }) => return Err(Error::CaptureJudged { capture }),
             None => {}
         }
-        // From now on the engine knows it, and with that whether it is over.
+        // From now on the engine knows it, and with that whether it is over. What the host has said of the next
+        // capture of the stream it has not said of this one.
+        self.engine.observe(stream)?;
         let pool = self.engine.create_pool(self.graph_config());
         if let Err(error) = self.engine.begin_capture(pool, stream) {
             self.engine.destroy_pool(pool)?;
