@@ -561,8 +561,8 @@ typedef struct regraph_device_list regraph_device_list;
  * thread names a stream that another thread has used before it captures on it. Where other threads
  * use the engine meanwhile, it says so before its first capture (regraph_may_capture()).
  *
- * A stream that blocks were allocated for outside captures must live until regraph_retire_stream()
- * has succeeded, or until the engine is destroyed.
+ * A stream that any call has named must live until regraph_retire_stream() has succeeded, or until the engine is
+ * destroyed.
  */
 typedef struct regraph_engine regraph_engine;
 

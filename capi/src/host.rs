@@ -103,9 +103,11 @@ impl<D: Transfer> Host<D> {
     }
 
     pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
-        let found = self.pools.lock().remove(&pool);
-        let found = found.ok_or_else(|| Failure::unknown("release_pool", Unknown::Pool(pool)))?;
+        // In one table before it leaves the other: a capture that ends meanwhile finds it.
+        let found = self.pool(pool, "release_pool")?;
         self.leaving.lock().insert(pool, found);
+        let given_up = self.pools.lock().remove(&pool);
+        drop(given_up);
         self.let_pools_go();
         Ok(())
     }
@@ -257,7 +259,9 @@ impl<D: Transfer> Host<D> {
     /// Ends a capture that the library began, and instantiates its graph.
     pub(crate) fn finish_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureReport> {
         self.must_not_be_shown(capture)?;
-        let graph = self.take(capture, "finish_stream_capture")?.capture.finish()?;
+        let finished = self.take(capture, "finish_stream_capture")?.capture.finish();
+        self.let_pools_go();
+        let graph = finished?;
         let report = graph.report().clone();
         self.hold(report.graph, Held::Graph(graph));
         Ok(report)
@@ -321,7 +325,8 @@ impl<D: Transfer> Host<D> {
     /// The verdict on a capture that was closed.
     pub(crate) fn verdict(&self, capture: CaptureId) -> Fallible<CaptureReport> {
         let verdict = self.engine.verdict(capture);
-        let pools = self.closed.lock().remove(&capture);
+        let unknown = matches!(verdict, Err(engine::Error::Unknown { .. }));
+        let pools = if unknown { None } else { self.closed.lock().remove(&capture) };
         self.claim(verdict, pools.unwrap_or_default())
     }
 
@@ -351,6 +356,7 @@ impl<D: Transfer> Host<D> {
         match self.take(capture, "abandon_capture") {
             Ok(taken) => {
                 drop(taken);
+                self.let_pools_go();
                 Ok(())
             }
             Err(_) => {

@@ -66,7 +66,7 @@ def _is_unused(number: int) -> bool:
     """
     # First: another object of the stream that comes meanwhile keeps it anew.
     kept = _kept.pop(number, None)
-    if _native.retire_unused(number):
+    if kept is None or _native.retire_unused(number):
         return True
     _kept.setdefault(number, kept)
     return False

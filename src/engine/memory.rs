@@ -295,8 +295,8 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.empty_cache()
     }
 
-    /// Whether [`Engine::retire_stream`] would agree, as far as the engine's tables say; the stream goes on as before. For
-    /// hosts with several engines: all of them are to agree before one forgets the stream.
+    /// Whether [`Engine::retire_stream`] would agree, as far as the engine's tables say. The stream goes on, as the calling
+    /// thread's, unless another thread captures on it. For hosts with several engines: all of them are to agree before one forgets the stream.
     ///
     /// # Errors
     /// Those of [`Engine::retire_stream`].
@@ -308,7 +308,8 @@ impl<D: Driver> HostCalls<'_, D> {
     /// As [`Engine::retire_stream`], for a stream that may go on, which is safe while no live block was allocated on it.
     ///
     /// # Errors
-    /// Those of [`Engine::retire_stream`]; [`StreamRefusal::InUse`] also while such a block is live.
+    /// Those of [`Engine::retire_stream`]; [`StreamRefusal::InUse`] also while such a block is live, and for a stream that
+    /// another living thread has named last.
     pub fn retire_unused(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "retire_stream")?;
         self.0.change(|locked| locked.retire_stream(stream, true))
@@ -518,9 +519,6 @@ impl<D: Driver> Locked<'_, D> {
             true => Some(self.state.timelines.mark(self.driver, stream).ok_or(in_use(stream))?),
             false => None,
         };
-        if !unused {
-            self.state.timelines.end(stream);
-        }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline, unused) {
             return Err(in_use(stream));

@@ -123,11 +123,12 @@ pub(super) struct Timelines {
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
     spare: BTreeMap<u32, Vec<Event>>,
-    /// How often a stream has come, or gone from one thread to another, or come to its first.
+    /// How often a stream has come, or gone to another thread.
     changes: u64,
     /// Whether any thread has said that it may capture on a stream, or was seen to.
     any_captures: bool,
-    /// The numbers of streams that were forgotten and go on: each has its own again when it comes.
+    /// The numbers of streams that were forgotten and may go on: each has its own again when it comes, and so has another
+    /// stream that comes with the handle.
     going_on: Map<StreamHandle, u64>,
 }
 
@@ -175,7 +176,7 @@ impl Timelines {
         (timeline, true)
     }
 
-    /// A number that stays the same as long as every stream stays with its thread.
+    /// A number that stays the same as long as no stream comes, and every stream stays with its thread.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -573,11 +574,6 @@ impl Timelines {
             self.rows[timeline.index()].life = Life::Vacant;
             self.rows.vacate(timeline.index() as u32);
         }
-    }
-
-    /// A stream that was forgotten before, and may have gone on since, goes.
-    pub(super) fn end(&mut self, stream: StreamHandle) {
-        self.going_on.remove(&stream);
     }
 
     /// Whether so many streams are gone that a look at all timelines is worth it.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::memory::Memory;
 use super::order::Launched;
 use super::pool::Pool;
-use super::{Error, PoolRefusal};
+use super::{Error, PoolRefusal, Unknown};
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{BlockId, Lent, Loan, LoanId};
 use crate::logging::{tell_later, Level, Range};
@@ -190,11 +190,15 @@ impl<D: HostApi> Pool<D> {
         let last = order.pending()?;
         drop(order);
         let nothing = || engine.refuse(pool, CALL, PoolRefusal::NothingLent { bytes });
-        let block = block.ok_or_else(nothing)?;
+        let block = block.ok_or_else(&nothing)?;
         // No graph is launched from here on.
         let launched = last.map_or(Ok(()), |event| event.synchronize()).map_err(Error::from);
         let offered = launched.and_then(|()| match engine.wait_for_device() {
-            Ok(true) => offer(block.id),
+            // Where the pool's last graph has gone meanwhile, the block is eager work's.
+            Ok(true) => offer(block.id).map_err(|error| match error {
+                Error::Unknown { what: Unknown::Block(_), .. } => nothing(),
+                error => error,
+            }),
             Ok(false) => Err(Error::DeviceCaptures { call: CALL }),
             Err(error) => Err(error),
         });

@@ -54,7 +54,8 @@
 //!   block from before they are all that its streams gained until its uses end: it has no point.
 //! - a node that no look saw may use every block, unless it comes after all nodes that looks saw, or,
 //!   where last looks are missing, may be a stream's last launch. It is refused where blocks share
-//!   addresses or memory, or where a block with users may lie in memory of other graphs.
+//!   addresses or memory, or where a block with users may lie in memory of other graphs; and wherever it
+//!   comes, where a block was freed without users, or where blocks share something and such nodes are in no order.
 //!
 //! Of a pool that is to be compacted ([`check_compaction`]):
 //! - what blocks lie on that are live or fixed stays, and so does what graphs have whose captures were
@@ -240,7 +241,7 @@ fn judge_read(graph: &Graph<'_>, history: &History, foreign: bool) -> Result<Sum
     let bound = !history.bindings.is_empty();
     let bindings = bound.then(|| Bindings::read(history)).transpose()?;
     if history.blocks.is_empty() {
-        // Only blocks can meet anything, and a stray node is refused where two do.
+        // Only blocks can meet anything, and a stray node is refused beside blocks alone.
         return Ok(Summary { nodes: graph.len(), ..Summary::default() });
     }
     let users = Users::new(graph, history);

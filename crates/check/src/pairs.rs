@@ -108,11 +108,10 @@ pub(super) fn judge(
     Some((pair, violation))
 }
 
-/// Refuses nodes that no look saw, which may use every block that was live when they were added: where two blocks share
-/// anything, or one may lie where another graph's does, unless they were added after all that looks saw; where two share
-/// something and the later one has no users that looks saw, also if these nodes follow no one order, since one may use
-/// the earlier block and another the later one; and where a block was freed without such users, whose memory may be
-/// anyone's.
+/// Refuses nodes that no look saw: they may use every block that was live when they were added. They are refused in three
+/// cases. Two blocks share something, or one may lie where another graph's does, and one of these nodes was not added
+/// after all that looks saw. Two blocks share something, and these nodes are in no one order: one may use the earlier
+/// block and another the later one. A block was freed without users: its memory may be that of work outside the capture.
 pub(super) fn refuse_stray(
     graph: &Graph<'_>,
     history: &History,
@@ -125,22 +124,19 @@ pub(super) fn refuse_stray(
     let meeting = pair.map(|it| it.later).or_else(|| Some(beside_graphs()?.0));
     let stray = meeting.and_then(|block| Some((users.stray()?, pair, block)));
     let unordered = || {
-        let node = users.unordered()?;
-        let outside = |it: &&Pair| history.blocks[it.later as usize].outside;
-        let all = || pairs.all.iter().chain(&pairs.unused).filter(|it| !outside(it));
-        let later: Vec<u32> = all().map(|it| it.later).collect();
-        let (_, pair) = users.of(&later).iter().zip(all()).find(|it| !users.any_seen(it.0))?;
-        Some((node, Some(pair), pair.later))
+        let mut all = pairs.all.iter().chain(&pairs.unused);
+        let pair = all.find(|it| !history.blocks[it.later as usize].outside)?;
+        Some((users.unordered()?, Some(pair), pair.later))
     };
     let freed = || {
         let mut freed = blocks().filter(|(_, block)| block.freed != NEVER && !block.outside);
         let (block, _) = freed.find(|it| !users.any(it.0))?;
         Some((users.unseen()?, None, block))
     };
-    let Some((node, pair, block)) = stray.or_else(unordered).or_else(freed) else { return Ok(()) };
+    let Some((node, pair, number)) = stray.or_else(unordered).or_else(freed) else { return Ok(()) };
     let after = users.stream_before(node);
     let node = Box::new(NamedNode { after, ..NamedNode::new(graph.handle(node)) });
-    let block = history.place(block);
+    let block = history.place(number);
     Err(match pair {
         Some(&pair) => Violation::Unattributed {
             node,
@@ -148,6 +144,7 @@ pub(super) fn refuse_stray(
             later: block,
             common: pairs.common(pair),
         },
-        None => Violation::Unseen { node, block },
+        None if users.any(number) => Violation::Unseen { node, block },
+        None => Violation::OnlyUser { node, block },
     })
 }

@@ -40,8 +40,8 @@ impl Pair {
 #[derive(Default)]
 pub(super) struct Pairs {
     pub all: Vec<Pair>,
-    /// The first two blocks that lay in one place, of which the later one has no users that looks saw: a node that no look
-    /// saw may use it, and another one the earlier block.
+    /// The first two blocks that lay in one place, of which the later one has no users: a node that no look saw may use
+    /// it, and another one the earlier block.
     pub unused: Option<Pair>,
     /// The memories that pairs have in common.
     memory: Vec<Common>,

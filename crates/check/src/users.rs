@@ -318,26 +318,22 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// Whether looks saw any of these nodes.
-    pub fn any_seen(&self, nodes: &[u32]) -> bool {
-        nodes.iter().any(|&node| self.first_seen[node as usize] != NEVER)
-    }
-
-    /// A node that last looks did not see, and that neither comes after nor before another such node. Each one that comes
-    /// after another was added after that.
+    /// A node that last looks did not see, and that is not known to be in order with another such node: of two, one that
+    /// was added later has the other one completed before it.
     pub fn unordered(&self) -> Option<u32> {
         match (self.history.looked, self.graph.any_ordered) {
             (false, _) => return None,
             (true, false) => return self.unseen(),
             (true, true) => {}
         }
-        // Of each node the last unseen one that it comes after, or is, as one more than its number.
+        // Of each node the last unseen one that is completed before it, or is it, as one more than its number.
         let mut latest = vec![0; self.graph.len()];
         let mut before = 0;
         for node in 0..self.graph.len() as u32 {
-            let edges = self.graph.any().of(node);
+            let edges = self.graph.proofs().of(node);
             spend(edges.len());
-            let last = edges.iter().map(|edge| latest[edge.from() as usize]).max().unwrap_or(0);
+            let full = edges.iter().filter(|edge| edge.full());
+            let last = full.map(|edge| latest[edge.from() as usize]).max().unwrap_or(0);
             let is_seen = self.first_seen[node as usize] != NEVER;
             if !is_seen && last != before {
                 return Some(node);

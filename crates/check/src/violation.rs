@@ -222,6 +222,20 @@ pub enum Violation {
         /// The first block with users.
         block: Place,
     },
+    /// A block was freed without users that looks saw, and a node of the finished graph was launched on no stream that the
+    /// engine looked at in time, so it may have used the block, whose memory other work has now.
+    #[error(
+        "{} was launched {}on a stream that the engine did not look at, or was added by hand, and may have used \
+         {block}, which was freed before a look saw another user of it: join the stream to a stream of the capture \
+         before the free, or free the block once the capture has ended",
+        .node, after_text(.node.after)
+    )]
+    OnlyUser {
+        /// The node.
+        node: Box<NamedNode>,
+        /// The block.
+        block: Place,
+    },
     /// The finished graph has a cycle.
     #[error("the finished graph has a cycle through or before node {:#x}", .node.bits())]
     Cyclic {
@@ -333,7 +347,8 @@ impl Violation {
             Self::Standing { standing, block, .. } => vec![standing, block],
             Self::Folded { block, .. }
             | Self::Overwritten { block, .. }
-            | Self::Unseen { block, .. } => vec![block],
+            | Self::Unseen { block, .. }
+            | Self::OnlyUser { block, .. } => vec![block],
             _ => Vec::new(),
         }
     }
@@ -342,7 +357,9 @@ impl Violation {
     pub fn nodes(&self) -> Vec<NodeHandle> {
         match self {
             Self::NotOrdered { users, .. } => users.iter().map(|user| user.node).collect(),
-            Self::Unattributed { node, .. } | Self::Unseen { node, .. } => vec![node.node],
+            Self::Unattributed { node, .. }
+            | Self::Unseen { node, .. }
+            | Self::OnlyUser { node, .. } => vec![node.node],
             Self::UnknownNode { node } | Self::Cyclic { node } => vec![*node],
             _ => Vec::new(),
         }
@@ -356,7 +373,9 @@ impl Violation {
                     *kernel = driver.kernel_name(*node);
                 }
             }
-            Self::Unattributed { node, .. } | Self::Unseen { node, .. } => {
+            Self::Unattributed { node, .. }
+            | Self::Unseen { node, .. }
+            | Self::OnlyUser { node, .. } => {
                 node.kernel = driver.kernel_name(node.node);
             }
             _ => {}

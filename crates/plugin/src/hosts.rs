@@ -4,12 +4,11 @@
 use std::sync::OnceLock;
 
 use regraph::driver::{CaptureId, StreamHandle, Transfer};
-use regraph::engine::{self, BlockId, Engine, Spare};
+use regraph::engine::{self, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
 use super::lending::Unseen;
-use super::watch::Watched;
 use super::{Error, Plugin, PoolKey};
 
 /// `CU_STREAM_LEGACY`: every blocking stream waits for its work, and it for theirs.
@@ -143,29 +142,21 @@ impl<D: Transfer> Plugin<D> {
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         // An engine that forgets the stream takes its blocks for done with: none does while another one refuses.
         self.engines().try_for_each(|engine| engine.host().may_retire(stream))?;
-        self.retire(stream, |engine| engine.retire_stream(stream))
-    }
-
-    /// As [`Plugin::retire_stream`], for a stream that may go on.
-    ///
-    /// # Errors
-    /// [`engine::StreamRefusal::InUse`], also while a block that was allocated on it is live.
-    pub fn retire_unused(&self, stream: StreamHandle) -> Result<(), Error> {
-        self.retire(stream, |engine| engine.host().retire_unused(stream))
-    }
-
-    fn retire(
-        &self,
-        stream: StreamHandle,
-        retire: impl Fn(&Engine<Watched<D>>) -> Result<(), engine::Error>,
-    ) -> Result<(), Error> {
         for device in self.devices() {
-            retire(&device.engine)?;
+            device.engine.retire_stream(stream)?;
             if let Some(announced) = device.pools().announced.remove(&stream) {
                 device.end_route(announced.serial);
             }
         }
         Ok(())
+    }
+
+    /// As [`Plugin::retire_stream`], for a stream that may go on.
+    ///
+    /// # Errors
+    /// Those of [`engine::HostCalls::retire_unused`].
+    pub fn retire_unused(&self, stream: StreamHandle) -> Result<(), Error> {
+        self.engines().try_for_each(|engine| Ok(engine.host().retire_unused(stream)?))
     }
 
     /// A name for a pool of graphs that no host has given.

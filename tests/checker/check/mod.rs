@@ -874,7 +874,7 @@ mod naive {
         let users: Vec<Set> = blocks.iter().map(users).collect();
 
         let has_seen = |node: usize| logs.values().any(|log| log.ever.contains(&node));
-        let (mut shared, mut last_unused) = (false, false);
+        let (mut shared, mut met) = (false, false);
         let any_user = |at: usize| blocks[at].outside || !users[at].is_empty();
         // What was never used and is gone never had memory.
         let has_memory = |at: usize| any_user(at) || blocks[at].freed.is_none();
@@ -892,7 +892,7 @@ mod naive {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
                 // A node that no look saw may use what has no other users.
-                last_unused |= !later.outside && !users[b].iter().any(|&node| has_seen(node));
+                met |= !later.outside;
                 if !any_user(a) || !any_user(b) {
                     shared |= !any_user(b);
                     continue;
@@ -947,9 +947,9 @@ mod naive {
             let seen: Vec<usize> = (0..count).filter(|&node| has_seen(node)).collect();
             let unseen: Vec<usize> = (0..count).filter(|&node| !has_seen(node)).collect();
             let beside = |&node: &usize| {
-                let other = |&it: &usize| it == node || any[it][node] || any[node][it];
+                let other = |&it: &usize| it == node || completed(it, node) || completed(node, it);
                 let is_stray = shared && !seen.iter().all(|&it| any[it][node]);
-                is_stray || freed || last_unused && !unseen.iter().all(other)
+                is_stray || freed || met && !unseen.iter().all(other)
             };
             wrong.extend(unseen.iter().copied().filter(beside).map(Wrong::Stray));
         } else if shared || freed {
@@ -1195,9 +1195,9 @@ fn name(violation: &Violation) -> naive::Wrong {
             let [first, second] = [0, 1].map(|user: usize| plain(users[user].node));
             Wrong::Order(earlier.block.0, later.block.0, first, second)
         }
-        Violation::Unattributed { ref node, .. } | Violation::Unseen { ref node, .. } => {
-            Wrong::Stray(plain(node.node))
-        }
+        Violation::Unattributed { ref node, .. }
+        | Violation::Unseen { ref node, .. }
+        | Violation::OnlyUser { ref node, .. } => Wrong::Stray(plain(node.node)),
         Violation::Folded { block, .. } => Wrong::Folded(block.block.0),
         Violation::Overwritten { block, memory } => Wrong::Overwritten(block.block.0, memory),
         Violation::BoundTwice { address, .. } => Wrong::Twice(address),
@@ -1234,7 +1234,11 @@ fn agrees_with_the_naive_definition() {
                 Ok(Summary { pairs: 0, .. }) => "legal, no pairs",
                 Ok(_) => "legal",
                 Err(Violation::NotOrdered { .. }) => "not ordered",
-                Err(Violation::Unattributed { .. } | Violation::Unseen { .. }) => "stray",
+                Err(
+                    Violation::Unattributed { .. }
+                    | Violation::Unseen { .. }
+                    | Violation::OnlyUser { .. },
+                ) => "stray",
                 Err(_) => "other",
             };
             *tally.entry(kind).or_default() += 1;

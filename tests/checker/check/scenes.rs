@@ -110,24 +110,24 @@ const ROWS: &[(&str, &str, &str)] = &[
         "where graphs have memory no stray node is beside a block with users",
         "0; 1; s at; s: a; {s at 0|s at 0|s at 0|s at 0|free a; s at 0}; \
          {|graphs|looked|looked; graphs|looked; graphs}",
-        "legal 0 | Unseen 1 a | legal 0 | Unseen 1 a | Unseen 1 a",
+        "legal 0 | Unseen 1 a | legal 0 | Unseen 1 a | OnlyUser 1 a",
     ),
     // Node 2 was added while a was there, and node 3 while b was.
     (
         "stray nodes that follow no one order may be users of two blocks in one place",
-        "0; 1<0; 2<1; 3<{1|1|2}; s at 0; s: a; s at 1; free a; s: b; {free b; ||}looked",
-        "Unattributed 3 | Unattributed 3 | legal 1",
+        "0; 1<0; 2<1; 3<{1|1|2|1 ~2}; s at 0; s: a; s at 1; free a; s: b; {free b; |||}looked; {|||deny}",
+        "Unattributed 3 | Unattributed 3 | legal 1 | Unattributed 3",
     ),
     (
         "what was freed without users is no stray node's, whatever that comes after",
         "0; 1<0; s at 0; s: a; {free a; |}looked",
-        "Unseen 1 a | legal 0",
+        "OnlyUser 1 a | legal 0",
     ),
     (
         "a stray node may be the only user of a block",
         "0; 1<0; 2<0; s at 0; s: a; {free a; ||s at 1; free a; }s: b; {s at 1; free b; |s at 1; free b; |}\
          {looked|free a; looked|looked}",
-        "Unseen 2 a | LiveOverlap | Unattributed 2",
+        "OnlyUser 2 a | LiveOverlap | Unattributed 2",
     ),
     // Stream s comes to node 2, which t has shown before, and so launches nothing while it has b.
     (
@@ -635,6 +635,9 @@ fn told(scene: &Scene, answer: std::result::Result<Summary, Violation>) -> Strin
         Err(Violation::Standing { common, .. }) => on("Standing", common),
         Err(Violation::Unattributed { node, common, .. }) => {
             on(&format!("Unattributed {}", plain(node.node)), common)
+        }
+        Err(Violation::OnlyUser { node, block }) => {
+            format!("OnlyUser {} {}", plain(node.node), name(block.block.0))
         }
         Err(Violation::Unseen { node, block }) => {
             format!("Unseen {} {}", plain(node.node), name(block.block.0))

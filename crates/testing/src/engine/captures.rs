@@ -286,9 +286,9 @@ impl World {
                 Programmatic::Lag | Programmatic::Trust => false,
             };
         let excused = match violation {
-            Violation::Unattributed { .. } | Violation::Unseen { .. } => {
-                traits.stray || self.captures[capture].traits.unseen
-            }
+            Violation::Unattributed { .. }
+            | Violation::Unseen { .. }
+            | Violation::OnlyUser { .. } => traits.stray || self.captures[capture].traits.unseen,
             Violation::NotOrdered { .. } if !self.ordered => {
                 denied || traits.launch_order || traits.removed || traits.set_back
             }

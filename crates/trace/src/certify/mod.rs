@@ -17,8 +17,8 @@
 //! 4. for no block `a` that was freed and no threshold N(a) lies in V.
 //!
 //! **Why that is enough.** Were N(a) in K(b) for two of the blocks, N(a) would lie in the V that holds K(b), which 4
-//! excludes. So no two of the blocks have a byte in common in a placement that goes by free markers and adds no edges. One
-//! that told a block's users from what its streams had gained besides could give two of them a byte, and no engine does.
+//! excludes. So no two of the blocks have a byte in common in a placement that goes by free markers and adds no edges. A
+//! placement that told a block's users from other nodes that its streams gained could do so; no engine makes such.
 //!
 //! **Why there always is one**, with a threshold for each stream as long as streams only gain: let V of a stream be
 //! what its last block among them knows. The stream's other blocks know no more, which is 3, and 4 says of that last

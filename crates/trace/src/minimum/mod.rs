@@ -29,7 +29,7 @@ pub fn lifetimes(trace: &Trace, policy: Programmatic) -> Vec<Lifetimes> {
 }
 
 /// The least that pools need whose graphs never run at once, where captures leave no block live: of each the most that
-/// one of its captures needs, in bytes, which what earlier ones leave live adds to; rounded up to whole units of `unit` bytes (1 for the bytes themselves, the device's
+/// one of its captures needs, in bytes. Blocks that earlier captures leave live come on top. It is rounded up to whole units of `unit` bytes (1 for the bytes themselves, the device's
 /// granularity for what can be mapped). `certificates` are the trace's, one for each capture.
 ///
 /// # Panics
