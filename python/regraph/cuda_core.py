@@ -59,8 +59,8 @@ class _Keeper(core.MemoryResource):  # type: ignore[misc]
 _KEEPER = _Keeper()
 
 
-def _is_unused(number: int) -> bool:
-    """Lets a stream go, unless memory was allocated on it or waits for it.
+def _let_go(number: int) -> bool:
+    """Lets a stream go, unless memory was allocated on it or waits for it; says whether it went.
 
     The object may stand for a stream that another one has, or that another library destroys.
     """
@@ -70,10 +70,6 @@ def _is_unused(number: int) -> bool:
         return True
     _kept.setdefault(number, kept)
     return False
-
-
-def _drop() -> None:
-    """Nothing: the stream went when it was asked about."""
 
 
 def _used(stream: Any) -> int:
@@ -86,7 +82,7 @@ def _used(stream: Any) -> int:
         if _TAKES_STREAM:
             _kept[number] = _from_handle(512, 1, mr=_KEEPER, stream=stream)
 
-            weakref.finalize(stream, streams.retire, number, _drop, asks=_is_unused).atexit = False
+            weakref.finalize(stream, streams.retire, number, _let_go).atexit = False
         else:
             _kept[number] = stream
     return number

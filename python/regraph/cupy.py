@@ -74,7 +74,8 @@ def record_stream(array: Any, stream: Any) -> None:
     """
     address = array.data.mem.ptr
     if address != 0:  # Else no bytes, so no memory.
-        streams.record(address, stream, lambda: array.data.device_id, cupy.cuda.runtime.getDevice)
+        device, current = lambda: array.data.device_id, cupy.cuda.runtime.getDevice
+        streams.record(address, streams.handle_on(stream, device, current))
 
 
 def _allocator() -> Callable[[int], Any]:

@@ -69,8 +69,8 @@ def record_stream(array: Any, stream: Any) -> None:
     address = getattr(getattr(memory, "owner", memory), "regraph_address", None)
     if address is None:
         raise Error("The use of this array cannot be recorded: its memory is not regraph's.")
-    current = lambda: cuda.current_context().device.id  # noqa: E731
-    streams.record(address, stream, lambda: memory.context.device.id, current)
+    device, current = lambda: memory.context.device.id, lambda: cuda.current_context().device.id
+    streams.record(address, streams.handle_on(stream, device, current))
 
 
 class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]

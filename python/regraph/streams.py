@@ -16,8 +16,8 @@ from regraph.errors import Error
 #: The default streams, which never end.
 DEFAULT = (0, 1, 2)
 
-#: Streams whose end is put off, how the engine is asked for it, and what ends them.
-_waiting: deque[tuple[int, Callable[[int], bool], Callable[[], object]]] = deque()
+#: Streams whose end is put off, and what ends them if they may end.
+_waiting: deque[tuple[int, Callable[[int], bool]]] = deque()
 
 
 def handle(stream: Any) -> int:
@@ -54,55 +54,58 @@ def retire_stream(stream: Any) -> None:
         raise Error(f"Stream {number:#x} is in use: it captures, or memory that it used is live.")
 
 
-def record(address: int, stream: Any, device: Callable[[], int], current: Callable[[], int]) -> None:
-    """Says that a stream uses an array's memory, until the array is freed.
+def handle_on(stream: Any, device: Callable[[], int], current: Callable[[], int]) -> int:
+    """The raw handle of a stream that uses memory of a device.
 
     Args:
-        address: Where the memory begins.
         stream: The stream, or its raw handle. That of a default stream is the same on each device: it is taken for
             the current device's where the stream names none (`device_index`).
-        device: The array's device.
-        current: The current device.
+        device: Says where the memory is; called for default streams alone, as `current` is.
+        current: Says which device is current.
 
     Raises:
-        Error: The memory is not regraph's, or the stream is the default stream of another device.
+        Error: It is the default stream of another device.
     """
     number = handle(stream)
     if number in DEFAULT:
-        of = getattr(stream, "device_index", None)
-        of = current() if of is None else of
+        named: int | None = getattr(stream, "device_index", None)
+        of = current() if named is None else named
         if of != device():
             raise Error(
-                f"The use of this array cannot be recorded: it is on device {device()}, and this is the default stream "
-                f"of device {of}. Use the array on another stream of that device."
+                f"This is the default stream of device {of}, which regraph cannot tell from that of device {device()}, "
+                "where the memory is; use the memory on another stream of that device."
             )
+    return number
+
+
+def record(address: int, stream: int) -> None:
+    """Says that a stream uses an array's memory, until the array is freed.
+
+    Raises:
+        Error: The memory is not regraph's.
+    """
     try:
-        _native.record_stream(address, number)
+        _native.record_stream(address, stream)
     except RuntimeError as error:
         raise Error(f"The use of this array cannot be recorded: {error}") from error
 
 
-def retire(
-    number: int, end: Callable[[], object], asks: Callable[[int], bool] | None = None
-) -> None:
-    """Calls `end` when the engine has nothing of a stream any more: now, or with a later end.
+def retire(number: int, end: Callable[[int], bool]) -> None:
+    """Ends a stream when the engine has nothing of it any more: now, or with a later end.
 
     Args:
         number: The stream's handle.
-        end: Ends it.
-        asks: Says whether it may end; by default the engine.
+        end: Ends the stream if it may end, and says whether.
     """
-    _waiting.append((number, asks or _native.retire_stream, end))
+    _waiting.append((number, end))
     for _ in range(len(_waiting)):
         try:
-            stream = _waiting.popleft()
+            waiting = _waiting.popleft()
         except IndexError:  # Another thread, or a finalizer, was faster.
             return
-        of, may_end, ends = stream
-        if may_end(of):
-            ends()
-        else:
-            _waiting.append(stream)
+        stream, ends = waiting
+        if not ends(stream):
+            _waiting.append(waiting)
 
 
 def put_off_ends(kind: Any, owned: Callable[[Any], int]) -> None:
@@ -119,8 +122,15 @@ def put_off_ends(kind: Any, owned: Callable[[Any], int]) -> None:
         number = 0 if sys.is_finalizing() else owned(self)
         if number in DEFAULT:
             destroy(self, *arguments)
-        else:
+            return
+
+        def end(number: int) -> bool:
             # It keeps the object, whose finalizer does not run again.
-            retire(number, functools.partial(destroy, self, *arguments))
+            may_end = _native.retire_stream(number)
+            if may_end:
+                destroy(self, *arguments)
+            return may_end
+
+        retire(number, end)
 
     kind.__del__ = delete

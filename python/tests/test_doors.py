@@ -640,6 +640,11 @@ def test_uses_of_numbas_arrays_are_recorded(numba, native):
     for data in (memory, view):
         numba.door.record_stream(types.SimpleNamespace(gpu_data=data), Stream())
     assert native.calls == [("record_stream", ADDRESS, STREAM)] * 2
+    # The current device's, which is not the memory's.
+    there = types.SimpleNamespace(device=types.SimpleNamespace(id=numba.context.device.id + 1))
+    numba.door.cuda.current_context = lambda: there
+    with pytest.raises(numba.door.Error, match="default stream of device"):
+        numba.door.record_stream(types.SimpleNamespace(gpu_data=memory), Stream(0))
     other = types.SimpleNamespace(gpu_data=MemoryPointer(None, None, 4))
     with pytest.raises(numba.door.Error, match="not regraph's"):
         numba.door.record_stream(other, Stream())

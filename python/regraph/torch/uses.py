@@ -2,8 +2,7 @@
 
 import torch
 
-from regraph import _native
-from regraph.streams import DEFAULT
+from regraph import _native, streams
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 
@@ -29,18 +28,10 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
         raise Error(f"record_use needs a tensor on a GPU; this one is on {tensor.device}.")
     if stream is None:
         stream = torch.cuda.current_stream(tensor.device)
-    handle = stream if isinstance(stream, int) else stream.cuda_stream
     address = tensor.untyped_storage().data_ptr()
     if address == 0:  # No bytes, so no memory.
         return
-    if handle in DEFAULT:
-        # It is the same on each device.
-        of = torch.cuda.current_device() if isinstance(stream, int) else stream.device_index
-        if of != tensor.device.index:
-            raise Error(
-                f"record_use: this is the default stream of device {of}, which regraph cannot tell from that of device "
-                f"{tensor.device.index}; use the tensor there on a stream of torch.cuda.Stream."
-            )
+    handle = streams.handle_on(stream, lambda: tensor.device.index, torch.cuda.current_device)
     try:
         _native.record_use(address, handle)
     except RuntimeError as error:
