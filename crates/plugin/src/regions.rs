@@ -17,7 +17,6 @@ use regraph::tell_later;
 
 use super::device::Device;
 use super::launches::Held;
-use super::pools::PoolKey;
 use super::routes::next;
 use super::{Error, Plugin};
 
@@ -384,12 +383,6 @@ impl<D: Transfer> Plugin<D> {
             asleep |= device.regions.is_asleep(tag)?;
         }
         Ok(asleep)
-    }
-
-    /// The region of a named pool, if it belongs to one on any device.
-    pub fn region_of(&self, key: PoolKey) -> Option<Arc<str>> {
-        let tag = |device: &Device<D>| device.pools().private.get(&key)?.config.tag.clone();
-        self.devices().find_map(tag)
     }
 
     /// Shows what the host keeps of a part of the block that begins at an address: `bytes` bytes, `offset` bytes
