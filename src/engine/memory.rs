@@ -296,7 +296,8 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// Whether [`Engine::retire_stream`] would agree, as far as the engine's tables say. The stream goes on, as the calling
-    /// thread's, unless another thread captures on it. For hosts with several engines: all of them are to agree before one forgets the stream.
+    /// thread's, unless another thread captures on it. For hosts with several engines: all of them are to agree before
+    /// one forgets the stream.
     ///
     /// # Errors
     /// Those of [`Engine::retire_stream`].
@@ -500,15 +501,13 @@ impl<D: Driver> Locked<'_, D> {
 
     fn retire_stream(&mut self, stream: StreamHandle, unused: bool) -> Result<(), Error> {
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
-        // Another thread may capture on a stream that goes on: nothing is asked about it there.
-        let mut used = !self.state.timelines.is_mine(stream);
         if unused {
-            self.each_live(|_, block, asked| {
-                used |= asked.stream == stream && block.gone.is_none()
-            });
-        }
-        if unused && used {
-            return Err(in_use(stream));
+            // Another thread may capture on a stream that goes on: nothing is asked about it there.
+            let mut used = !self.state.timelines.is_mine(stream);
+            self.each_live(|_, it, asked| used |= asked.stream == stream && it.gone.is_none());
+            if used {
+                return Err(in_use(stream));
+            }
         }
         self.may_retire(stream)?;
         let gone = match self.state.blocks.iter().any(mine) {

@@ -33,9 +33,9 @@ pub struct Outcome {
 pub struct Comparison {
     /// Captures.
     pub captures: usize,
-    /// The least that any placement without new edges needs, in bytes.
+    /// The least that any placement by free markers needs without new edges, in bytes.
     pub minimum_bytes: u64,
-    /// The least that any placement without new edges needs of whole units of the device's granularity,
+    /// The least that any placement by free markers needs without new edges of whole units of the device's granularity,
     /// summed over the pools, in bytes: what is mapped cannot come to less. `None` where memory is not mapped.
     pub minimum_unit_bytes: Option<u64>,
     unplanned: Outcome,

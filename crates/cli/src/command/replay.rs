@@ -109,7 +109,7 @@ struct Summary<'a> {
     driver: String,
     policy: String,
     programmatic: String,
-    /// The least that any placement without new edges needs.
+    /// The least that any placement by free markers needs without new edges.
     minimum_bytes: u64,
     ratio: Option<f64>,
     #[serde(flatten)]

@@ -169,7 +169,7 @@ pub(super) fn live_at_peak(lives: &[Life]) -> Vec<&Life> {
     lives.iter().filter(is_live).collect()
 }
 
-/// The least memory that a trace's captures need in any placement that adds no edges, and why.
+/// The least memory that a trace's captures need in any placement by free markers that adds no edges, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Least {
     /// In bytes, summed over pools.

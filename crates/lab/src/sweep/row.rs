@@ -33,7 +33,7 @@ pub struct Row {
     pub blocks: usize,
     /// What the pool holds with [`Reuse::CrossStream`].
     pub reserved_bytes: u64,
-    /// The least that any placement without new edges needs.
+    /// The least that any placement by free markers needs without new edges.
     pub minimum_bytes: u64,
     /// `reserved_bytes` over `minimum_bytes`; `None` where no memory is needed.
     pub ratio: Option<f64>,
