@@ -1,8 +1,9 @@
 //! Which pairs are in order by what their streams waited for, in one pass over the graph and the looks.
 //!
 //! All users of the earlier block are completed before any of the later one starts if
-//! - what each stream of the earlier one waited for when its uses ended is completed before what the later
-//!   one's stream would launch next when it was handed out;
+//! - what each stream of the earlier one waited for when its uses ended is completed before what comes after all that
+//!   the later one's stream waited for when it was handed out: before that is completed, and where one of the edges that
+//!   lead on from there proves an order of starts only, behind a full edge;
 //! - no step of those streams is broken in the time of the uses: the users of the earlier block come before the
 //!   former, and those of the later one after the latter;
 //! - the edges in between are as they were seen, and all prove something. What is in between is known by numbers: a
@@ -182,11 +183,12 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    /// Up to which positions the chains are completed before whatever comes next after `terminals`, even behind an
-    /// edge that proves an order of starts only, if there are such edges. Uses `room` where there are several.
+    /// Up to which positions the chains are completed before whatever comes after all of `terminals`: of one that leads on
+    /// by full edges alone, what it comes after and itself. Uses `room` where there are several.
     fn behind<'c>(&'c self, terminals: &[u32], room: &'c mut Vec<Lanes>) -> &'c [Lanes] {
         let of = |node: u32| {
-            let from = self.row(node) + self.size - self.width;
+            let early = self.size > self.width && self.graph.leads_early(node);
+            let from = self.row(node) + if early { self.width } else { 0 };
             &self.kept[from..from + self.width]
         };
         if let [node] = *terminals {
@@ -254,11 +256,13 @@ pub(super) fn doubtful(
     };
     let is_whole = |pair: &Pair| whole || graph.is_whole_in(&between(pair));
     // Whatever a stream waited for completes before what it launches behind a later look, if no step in between is
-    // broken: that takes no clocks.
+    // broken and full edges alone lead on from what it waited for there: that takes no clocks.
+    let leads_early =
+        |block: u32| history.allocation_point(block).iter().any(|&node| graph.leads_early(node));
     let goes_on = |pair: &Pair| {
         let [earlier, later] = pair.blocks(history);
         earlier.own.stream == later.own.stream
-            && !graph.has_starts()
+            && !(graph.has_starts() && leads_early(pair.later))
             && is_whole(pair)
             && users.begins_whole(later)
             && users.ends_whole(earlier, |stream, look| users.goes_on(stream, look, later))

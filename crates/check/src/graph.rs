@@ -61,8 +61,8 @@ pub(crate) struct Graph<'a> {
     seen: Option<Lists<Edge>>,
     /// The nodes with an edge that proves nothing, or with edges that were edited, in order.
     loose: Vec<u32>,
-    /// Whether some of the proofs are about starts only.
-    starts: bool,
+    /// The nodes that an edge leads on from which proves an order of starts only, in order.
+    early: Vec<u32>,
     /// Whether the edges of any kind go from smaller to larger numbers only. Edits can undo that:
     /// an edge taken away and put back the other way round.
     pub any_ordered: bool,
@@ -220,7 +220,7 @@ impl<'a> Draft<'a> {
             proofs: None,
             seen: None,
             loose: Vec::new(),
-            starts: self.proofs & Edge::START != 0,
+            early: Vec::new(),
             any_ordered: true,
         };
         let rank = self.order(&mut graph)?;
@@ -276,6 +276,12 @@ impl<'a> Draft<'a> {
             graph.loose.sort_unstable();
             let proofs = self.edges().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
             graph.proofs = Some(Lists::new(count, proofs.map(renumber)));
+        }
+        if self.proofs & Edge::START != 0 {
+            let early = self.edges().filter(|(_, edge)| edge.0 & Edge::START != 0);
+            graph.early = early.map(|(_, edge)| number(edge.from())).collect();
+            graph.early.sort_unstable();
+            graph.early.dedup();
         }
         if edited.is_empty() && rank.is_none() {
             graph.any = self.edges;
@@ -335,6 +341,12 @@ impl Graph<'_> {
 
     /// Whether some of the proofs are about starts only.
     pub fn has_starts(&self) -> bool {
-        self.starts
+        !self.early.is_empty()
+    }
+
+    /// Whether what comes after a node may start before that is completed: one of the edges that lead on from it proves
+    /// an order of starts only.
+    pub fn leads_early(&self, node: u32) -> bool {
+        self.early.binary_search(&node).is_ok()
     }
 }

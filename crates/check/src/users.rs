@@ -159,8 +159,12 @@ impl<'a> Users<'a> {
         let mut marks = Marks::new(self.graph.len());
         for of_stream in uses.chunk_by(|one, other| one.0 == other.0) {
             let stream = of_stream[0].0;
-            let seen_here = first_looks(self.graph, &self.history.streams[stream as usize]);
-            let later = (0..).zip(&seen_here).filter(|&(_, &look)| look == NEVER);
+            let of = &self.history.streams[stream as usize];
+            let seen_here = first_looks(self.graph, of);
+            // Behind its last look a stream launches nothing that any look had seen before.
+            let last = of.looks().checked_sub(1).map_or(0, |look| of.entry(look));
+            let later = (0..).zip(seen_here.iter().zip(&self.first_seen));
+            let later = later.filter(|&(_, (&look, &seen))| look == NEVER && seen > last);
             let later: Vec<u32> = later.map(|(node, _)| node).collect();
             for &(_, index) in of_stream {
                 let block = (index as u32, blocks[index]);

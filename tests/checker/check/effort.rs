@@ -6,8 +6,12 @@ use super::*;
 
 /// The steps of judging a capture, twice as [`Scene::check`] does.
 fn effort(scene: &Scene, legal: bool) -> u64 {
+    effort_under(Programmatic::Deny, scene, legal)
+}
+
+fn effort_under(policy: Programmatic, scene: &Scene, legal: bool) -> u64 {
     let before = spent();
-    assert_eq!(scene.deny().is_ok(), legal);
+    assert_eq!(scene.check(policy).is_ok(), legal);
     spent() - before
 }
 
@@ -52,9 +56,11 @@ fn handed_over(edge: EdgeData) -> Scene {
 }
 
 #[test]
-fn an_edge_that_proves_nothing_takes_steps_for_what_is_there_at_the_time() {
-    let [full, late] = [FULL, LATE].map(|edge| effort(&handed_over(edge), true));
-    assert!(late <= full + 100, "{late} steps, {full} without such an edge");
+fn an_edge_that_proves_no_completion_takes_steps_for_what_is_there_at_the_time() {
+    for policy in [Programmatic::Deny, Programmatic::Auto] {
+        let [full, late] = [FULL, LATE].map(|edge| effort_under(policy, &handed_over(edge), true));
+        assert!(late <= full + 100, "{policy:?}: {late} steps, {full} without such an edge");
+    }
 }
 
 /// Many nodes that no look saw, all behind the last that one did.
