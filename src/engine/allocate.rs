@@ -169,17 +169,15 @@ impl<D: Driver> Locked<'_, D> {
 
     /// A block at an address, outside captures.
     fn allocate_at(&mut self, request: &Request, address: u64) -> Result<Option<Block>, Error> {
-        let &Request { call, pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
+        let &Request { call, pool, bytes, asked: Asked { stream, .. }, .. } = request;
         self.state.must_be_awake(pool, call)?;
         let capture = self.capture_of(stream, call)?;
-        if capture.is_some() || requested > LARGEST || !address.is_multiple_of(UNIT) {
+        if capture.is_some() || !address.is_multiple_of(UNIT) {
             return Ok(None);
         }
         let requester = self.requester(request, None)?;
         let heap = self.state.pool(pool, call)?.homes(bytes, requester)[0];
         self.end_premapped(pool, None)?;
-        self.take_back_own((pool, stream), is_small(bytes));
-        self.poll_waits(usize::MAX);
         self.free_completed(Some(pool));
         let placed = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).place_at(address, bytes, requester, proof)

@@ -703,9 +703,8 @@ impl<D: Driver> Locked<'_, D> {
         let Some(&(first, _)) = shut.first() else { return Ok(Some(Came::All)) };
         let need = (self.missing_of(pools), first, true);
         let result = self.oom_ladder(need, |locked, attempt| {
-            let all = &locked.state.pools;
-            let fits = shut.iter().all(|&(pool, _)| all.missing(pool) <= all.room(pool))
-                && locked.missing_of(pools) <= locked.state.room_of_all();
+            // Each pool has room for what it gave back.
+            let fits = locked.missing_of(pools) <= locked.state.room_of_all();
             if attempt != Remedy::Grow || !fits {
                 return Ok(None);
             }

@@ -293,23 +293,13 @@ impl Heap {
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist(id);
-        let Range { address, bytes, segment, previous, stamp, state: idle, .. } = self.ranges[id];
-        self.ranges.set_state(id, RangeState::Hole);
-        let hole = &mut self.ranges[id];
-        (hole.address, hole.bytes, hole.block) = (start, end - start, None);
-        if address < start {
-            let sides = (previous, Some(id));
-            let head = self.ranges.insert((address, start - address), segment, sides, idle);
-            self.ranges[head].stamp = stamp;
-            self.list(head);
-        }
-        if end < address + bytes {
-            let tail = self.insert_after(id, (end, address + bytes - end), idle);
-            self.ranges[tail].stamp = stamp;
-            self.list(tail);
-        }
-        self.holes.push(id);
-        self.join_holes(id);
+        let head = (self.ranges[id].address < start).then_some(id);
+        let hole = head.map_or(id, |head| self.split(head, start));
+        let tail = (end < self.ranges[hole].end()).then(|| self.split(hole, end));
+        self.ranges.set_state(hole, RangeState::Hole).block = None;
+        head.into_iter().chain(tail).for_each(|rest| self.list(rest));
+        self.holes.push(hole);
+        self.join_holes(hole);
     }
 
     /// Joins a hole with the holes beside it; one at the end of what is mapped is no hole any more.

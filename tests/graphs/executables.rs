@@ -312,6 +312,13 @@ fn a_pool_that_keeps_executables_later_keeps_those_it_has() {
     assert_eq!(b.ran(), [1, 2, 3]);
     // The first got the one that was asked for longest ago, the second's, which got it back.
     assert_eq!(b.counts(), (2, 3, 2, 0, 1));
+    // So do those that come then: the third's, and the second's.
+    let late = [4, 5].map(|number| b.chain(&[number]));
+    for graph in [&graphs[1], &late[0], &late[1], &late[0]] {
+        graph.launch(b.streams[0]).unwrap();
+    }
+    assert_eq!(b.ran(), [2, 4, 5, 4]);
+    assert_eq!(b.counts(), (2, 3, 4, 0, 1));
 }
 
 /// A launch that a host makes by itself holds the order of its pool's launches, not the table of executables.

@@ -272,30 +272,33 @@ fn what_another_thread_has_borrowed_is_marked_or_waited_for() {
 /// The thread is still there, and its stream its own; the device is not waited for, as something captures.
 #[test]
 fn a_launch_comes_after_what_another_thread_has_borrowed() {
-    let h = Host::new();
-    let (graph, output) = h.graph();
-    h.driver.complete_all();
-    let side = h.driver.create_stream().unwrap();
-    thread::scope(|scope| {
-        let (to_main, from_other) = std::sync::mpsc::channel();
-        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
-        let h = &h;
-        scope.spawn(move || {
-            assert!(h.borrows(side, 9));
-            to_main.send(()).unwrap();
-            from_main.recv().unwrap();
+    let by_number: fn(&Host, StreamHandle) -> bool = |h, side| h.borrows(side, 9);
+    for borrows in [by_number, |h, side| h.eager(|| h.borrow_once(side, 9))] {
+        let h = Host::new();
+        let (graph, output) = h.graph();
+        h.driver.complete_all();
+        let side = h.driver.create_stream().unwrap();
+        thread::scope(|scope| {
+            let (to_main, from_other) = std::sync::mpsc::channel();
+            let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+            let h = &h;
+            scope.spawn(move || {
+                assert!(borrows(h, side));
+                to_main.send(()).unwrap();
+                from_main.recv().unwrap();
+            });
+            from_other.recv().unwrap();
+            let captures = h.driver.create_stream().unwrap();
+            h.begin_in(CaptureMode::Relaxed, captures, (9, 9));
+            let block = h.plugin.allocate(BYTES, 0, captures).unwrap();
+            h.launch(graph, h.stream).unwrap();
+            h.free(block);
+            h.end(captures, (9, 9));
+            to_other.send(()).unwrap();
         });
-        from_other.recv().unwrap();
-        let captures = h.driver.create_stream().unwrap();
-        h.begin_in(CaptureMode::Relaxed, captures, (9, 9));
-        let block = h.plugin.allocate(BYTES, 0, captures).unwrap();
-        h.launch(graph, h.stream).unwrap();
-        h.free(block);
-        h.end(captures, (9, 9));
-        to_other.send(()).unwrap();
-    });
-    h.work(&[at(output, 2)], &[]);
-    h.sound();
+        h.work(&[at(output, 2)], &[]);
+        h.sound();
+    }
 }
 
 /// It is not known when it ends, but that it does when the device is waited for.

@@ -2,6 +2,8 @@
 //! a stream's order, and captures that are announced by the stream alone.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use log::Level;
 
@@ -11,6 +13,8 @@ use crate::common::messages::messages_of;
 use crate::common::remove_last_edge;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
+use regraph::settings::Settings;
+use regraph::snapshot::Action;
 use regraph_plugin::{Error, HostLock, PoolKey};
 use regraph_sim::Call;
 
@@ -278,17 +282,29 @@ fn before_a_capture_begins_no_device_s_blocks_have_other_threads_record_on_its_s
 /// cannot be, the block is live still.
 #[test]
 fn a_free_on_another_context_s_default_stream_loses_no_block() {
-    let (h, [s, captures]) = host().with_streams();
-    let block = h.allocate(s);
+    const LEAST: u64 = 20 << 20;
+    let settings = Settings::default().max_split_bytes(Some(LEAST));
+    let (h, [s, captures]) = host_with(Config::default().settings(settings)).with_streams();
+    let allocate = || h.plugin.allocate(LEAST, 0, s).unwrap();
+    let oversize =
+        || h.plugin.statistics(0).unwrap()["oversize_allocations"]["current"].as_u64().unwrap();
+    let block = allocate();
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = told.clone();
+    h.plugin.watch(Arc::new(move |it| {
+        count.fetch_add(usize::from(it.action == Action::FreeRequested), Ordering::SeqCst);
+    }));
     h.driver.set_elsewhere(true);
     h.begin(captures, (1, 0));
     let refused = h.plugin.free_on((), block, Some(LEGACY));
     assert!(matches!(refused, Err(Error::Engine(engine::Error::DeviceCaptures { .. }))));
+    assert_eq!((oversize(), told.load(Ordering::SeqCst)), (1, 0));
     h.end(captures, (1, 0));
     h.plugin.free_on((), block, Some(LEGACY)).unwrap();
+    assert_eq!((oversize(), told.load(Ordering::SeqCst)), (0, 1));
     h.driver.set_elsewhere(false);
     h.driver.complete_all();
-    assert_eq!(h.allocate(s), block);
+    assert_eq!(allocate(), block);
 }
 
 #[test]

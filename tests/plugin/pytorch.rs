@@ -1370,6 +1370,40 @@ fn a_compaction_holds_launches() {
     assert_eq!(later.lock().unwrap().recv_timeout(Duration::from_secs(60)), Ok(true));
 }
 
+#[test]
+fn a_wake_that_waits_for_its_turn_goes_on() {
+    let h = Arc::new(host());
+    let entered = h.plugin.enter_region(Some("region"));
+    h.allocate(h.stream());
+    h.plugin.leave_region(entered).unwrap();
+    h.plugin.sleep(None).unwrap();
+    let (woke, wakes) = std::sync::mpsc::channel();
+    let other = h.clone();
+    let wake = move || {
+        std::thread::spawn(move || woke.send(other.plugin.wake(None)));
+        // It waits by then.
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    h.driver.before("cuMemMap", once(wake));
+    assert_eq!(h.plugin.wake(None).unwrap(), 4 * MIB);
+    assert_eq!(wakes.recv_timeout(Duration::from_secs(20)).unwrap().unwrap(), 0);
+}
+
+/// Also where the one that was begun before it is announced after it.
+#[test]
+fn a_capture_is_served_by_the_latest_route_that_was_begun_for_it() {
+    const LATER: PoolKey = (8, 0);
+    let (h, [s, t]) = host().with_streams();
+    let earlier = h.begin(s, POOL);
+    let later = h.plugin.begin_pool(0, LATER, filter(&h.driver).0).unwrap();
+    h.driver.wait(t, s).unwrap();
+    for (stream, route) in [(t, later), (s, earlier)] {
+        h.plugin.capture_begun(0, stream, route, true).unwrap();
+    }
+    h.allocate(s);
+    assert_eq!((h.held_by(POOL), h.held_by(LATER)), (0, 4 * MIB));
+}
+
 fn excess_refused(h: &Host, key: PoolKey) -> bool {
     let refused = h.plugin.excess_bytes(0, Some(key));
     matches!(

@@ -22,7 +22,7 @@ use regraph_tagged::{Program, Tagged, Work};
 use super::is_out_of_host_memory;
 use crate::common::deref;
 use crate::common::messages::messages_of;
-use crate::common::{once, MIB};
+use crate::common::{once, while_it_waits, MIB};
 
 /// What goes wrong with files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -614,6 +614,28 @@ fn workers_that_hold_something_else_keep_it_apart() {
         second.regions.wake(&["weights"]).unwrap();
         written(&second);
     }
+}
+
+/// Each would write it anew at each sleep.
+#[test]
+fn what_another_has_written_meanwhile_is_not_replaced() {
+    let (_folder, _, [first, second, third]) = workers(1);
+    for (bench, tag) in [(&second, 77), (&third, 78)] {
+        bench.write(&bench.blocks[0].0, tag);
+    }
+    first.regions.sleep(&["weights"]).unwrap();
+    let third = Arc::new(third);
+    let other = third.clone();
+    let write = move || _ = other.regions.sleep(&["weights"]).unwrap();
+    second.device().before("cuMemcpyDtoHAsync", once(move || assert!(while_it_waits(write))));
+    second.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(
+        (written(&second), written(&third)),
+        (second.live("weights"), third.live("weights"))
+    );
+    third.regions.wake(&["weights"]).unwrap();
+    third.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(written(&third), 0, "it finds what it has written");
 }
 
 /// Some of the workers hold something else, and all go to sleep at once.

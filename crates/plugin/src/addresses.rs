@@ -58,12 +58,6 @@ impl Addresses {
         }
     }
 
-    /// A block that was taken out is live still; it counts as oversize no more.
-    #[cold]
-    pub(super) fn put_back(&self, address: u64, id: BlockId) {
-        self.shard(address).insert(address, id);
-    }
-
     pub(super) fn get(&self, address: u64) -> Option<BlockId> {
         let shard = self.shard(address);
         shard.blocks[shard.find(address)?]

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
-use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
+use regraph::engine::{self, Block, BlockId, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
 use regraph::sync::{must_hold_none, AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use regraph::{tell_later, Later, Level};
@@ -223,14 +223,21 @@ impl<D: Transfer> Device<D> {
 
     #[inline]
     pub(super) fn free(&self, address: u64) -> Result<(), Error> {
-        if self.watch.is_on() {
-            self.tell_free(address);
-        }
         // Before the engine: another thread may get the address the moment it is free. Errors are made
         // where they are needed: to drop one costs more than a look-up.
         let Some(block) = self.blocks.remove(address) else {
             return Err(Error::UnknownAddress { call: "free", address });
         };
+        self.free_taken_out(address, block)
+    }
+
+    /// Frees a block that was taken out of the table. Those who watch are told before: another thread may have its
+    /// address right after.
+    #[inline]
+    pub(super) fn free_taken_out(&self, address: u64, block: BlockId) -> Result<(), Error> {
+        if self.watch.is_on() {
+            self.tell_free(address, block);
+        }
         Ok(self.engine.free(block)?)
     }
 

@@ -1,7 +1,7 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Block, Figure, HistoryOptions, PoolId};
+use regraph::engine::{Block, BlockId, Figure, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
 use super::device::{Device, Target};
@@ -129,10 +129,9 @@ impl<D: Transfer> Device<D> {
         Ok(true)
     }
 
-    /// Tells of a block that is about to be freed: another thread may have its address right after.
     #[cold]
-    pub(super) fn tell_free(&self, address: u64) {
-        if let Ok(block) = self.live_block(address) {
+    pub(super) fn tell_free(&self, address: u64, block: BlockId) {
+        if let Ok(block) = self.described(block) {
             self.tell(&[(address, block)], &[Action::FreeRequested, Action::FreeCompleted]);
         }
     }
@@ -148,7 +147,10 @@ impl<D: Transfer> Device<D> {
 
     pub(super) fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
         let call = "live_block";
-        let block = self.blocks.get(address).ok_or(Error::UnknownAddress { call, address })?;
+        self.described(self.blocks.get(address).ok_or(Error::UnknownAddress { call, address })?)
+    }
+
+    pub(super) fn described(&self, block: BlockId) -> Result<LiveBlock, Error> {
         let report = self.engine.host().block_report(block)?;
         let key = self.pools().key_of(u64::from(report.pool.number()));
         let (requested, bytes, stream) = (report.requested, report.bytes, report.stream);

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use regraph::driver::{CaptureId, StreamHandle, Transfer};
-use regraph::engine::{self, BlockId, Spare};
+use regraph::engine::{self, Block, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
@@ -111,15 +111,8 @@ impl<D: Transfer> Plugin<D> {
         }
         // The legacy stream waits for what the calling thread's default stream holds.
         let stream = stream.map(|stream| if stream == PER_THREAD { LEGACY } else { stream });
-        if self.watch.is_on() {
-            return held.unlocked(|| {
-                self.devices().for_each(|device| device.tell_free(address));
-                let (device, block) = self.take_out(address)?;
-                device.free_block((address, block), stream)
-            });
-        }
         let (device, block) = self.take_out(address)?;
-        match device.engine.host().free_at_once(block, stream) {
+        match !self.watch.is_on() && device.engine.host().free_at_once(block, stream) {
             true => Ok(()),
             false => held.unlocked(|| device.free_block((address, block), stream)),
         }
@@ -253,8 +246,12 @@ impl<D: Transfer> Device<D> {
             Err(engine::Error::Driver(_)) => self.wait_for_all("free"),
             recorded => recorded.map_err(Error::from),
         };
-        recorded.inspect_err(|_| self.blocks.put_back(address, block))?;
-        Ok(self.engine.free(block)?)
+        recorded.inspect_err(|_| {
+            // To the counts it is another one.
+            let bytes = self.described(block).map_or(0, |it| it.requested);
+            self.blocks.insert(&Block { id: block, address, bytes });
+        })?;
+        self.free_taken_out(address, block)
     }
 
     /// A stream on which nothing ever runs.

@@ -39,6 +39,7 @@
 //! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
 //! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
 //! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives the driver all that is free, or a pool's |
+//! | `empty B waiting` | first waits for what streams hold, where a pool's free memory may be in use |
 //! | `trim 6M` | gives free memory back to the driver until so much is held |
 //! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
@@ -547,7 +548,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
             ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
             ["empty"] => drop(self.engine.empty_cache()?),
-            ["empty", pool] => drop(self.engine.host().empty_pool(self.pools[pool], false)?),
+            ["empty", pool, ref wait @ ..] => {
+                self.engine.host().empty_pool(self.pools[pool], !wait.is_empty())?;
+            }
             ["checkpoint", name] => self.checkpoint(name, "A")?,
             ["checkpoint", name, "in", pool] => self.checkpoint(name, pool)?,
             ["restore", name] => self.restore(name)?,
