@@ -38,8 +38,8 @@ impl<D: Driver> Engine<D> {
     /// Tells the engine that `stream` has begun to capture and that the capture uses `pool`.
     ///
     /// The first allocation on a stream that captures does the same. A capture whose graph has
-    /// conditional nodes *must* be announced, by either, before one of their bodies is captured into
-    /// the same pool, and ended after: nothing else tells that the bodies run inside it.
+    /// conditional nodes *must* be announced, by either, for each pool that one of their bodies is captured
+    /// into, before that body, and ended after: nothing else tells that the bodies run inside it.
     ///
     /// A capture that uses blocks of a pool it does not allocate from should be announced for that
     /// pool too, so that the pool knows of the graph.

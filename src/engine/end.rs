@@ -289,9 +289,8 @@ impl<D: Driver> Locked<'_, D> {
         self.state.conclude(id, Err(&why));
         // A graph that cannot be named may have run already: its memory stays its own.
         let accepted = graph.is_none();
-        let pools = SmallVec::from_slice(&self.state.capture(slot).pools);
         // If memory is lost the pool itself says so, and the refusal is the error to return.
-        let _ = self.end(slot, accepted);
+        let (pools, _) = self.end(slot, accepted);
         if accepted {
             self.state.add_graph_to(pools, id);
         }
@@ -302,13 +301,12 @@ impl<D: Driver> Locked<'_, D> {
     fn accept(&mut self, ending: &EndingCapture) -> Result<Box<CaptureReport>, Error> {
         let &EndingCapture { slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
-        let &mut CaptureState { id, ref proof, ref following, ref pools, .. } =
-            self.state.capture(slot);
+        let &mut CaptureState { id, ref proof, ref following, .. } = self.state.capture(slot);
         let (nodes, blocks) = (proof.nodes(), proof.handed_out());
         let dependency_queries = proof.queries();
         let layout = following.as_ref().map(|following| following.followed());
-        let pools = SmallVec::from_slice(pools);
-        if let Err(lost) = self.end(slot, true) {
+        let (pools, ended) = self.end(slot, true);
+        if let Err(lost) = ended {
             let why = Error::from(lost);
             self.state.conclude(id, Err(&why));
             return Err(why);
@@ -370,8 +368,13 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
     /// decision taken in it is rolled back, as after an error of the driver's by which memory of it is lost. What it
-    /// leaves waits for the captures that are under way beside it in the same pools: one of them may contain it.
-    pub(super) fn end(&mut self, slot: CaptureSlot, mut accepted: bool) -> Result<(), DriverError> {
+    /// leaves waits for the captures that are under way beside it in the same pools: one of them may contain it. Returns
+    /// the pools that it used, and the driver's error where memory of them is lost.
+    pub(super) fn end(
+        &mut self,
+        slot: CaptureSlot,
+        mut accepted: bool,
+    ) -> (SmallVec<[PoolId; 1]>, Result<(), DriverError>) {
         // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_waits(usize::MAX);
         // No graph with blocks in it has run yet.
@@ -380,7 +383,7 @@ impl<D: Driver> Locked<'_, D> {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.end_premapped(pool, Some(slot));
         }
-        let Some(mut over) = self.take_capture(slot) else { return Ok(()) };
+        let Some(mut over) = self.take_capture(slot) else { return (pools, Ok(())) };
         let (id, lost) = (over.id, over.lost.take());
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
@@ -430,6 +433,7 @@ impl<D: Driver> Locked<'_, D> {
                     let waiting = Wait::new(BlockSite { number, heap, range }, users);
                     self.state.waiting.add(waiting.beside(&concurrent, Unannounced::Untold));
                 }
+                self.drop_uncached(heap);
             }
         }
         // What it could not prove free waits for the captures beside it.
@@ -451,7 +455,7 @@ impl<D: Driver> Locked<'_, D> {
         let followed = over.following.take().filter(|_| accepted);
         self.state.lessons.note_end(pools.first().copied().zip(followed));
         self.state.captures.keep(over);
-        lost.map_or(Ok(()), Err)
+        (pools, lost.map_or(Ok(()), Err))
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {

@@ -53,10 +53,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.captures_here(capture_state) {
             return false;
         }
-        let mut unended = block.uses().filter(|(_, last)| last.is_none());
-        unended.any(|(stream, _)| {
-            capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
-        })
+        block.uses().any(|(stream, _)| !timelines.is_mine(stream))
     }
 
     /// Takes a block that is in the tables no more out of the figures.

@@ -477,15 +477,20 @@ impl Timelines {
             let row = &self.rows[timeline.index()];
             // Of a stream that is gone nothing is asked.
             let asked = (row.life == Life::Used).then(|| driver.is_capturing(row.stream));
-            let covered = match asked.map(|captures| captures.map_err(|error| error.kind)) {
-                None | Some(Ok(false) | Err(ErrorKind::ContextDestroyed)) => true,
+            let gone = match asked.map(|captures| captures.map_err(|error| error.kind)) {
+                None | Some(Err(ErrorKind::ContextDestroyed)) => true,
+                Some(Ok(false)) => false,
                 Some(Ok(true) | Err(ErrorKind::CaptureImplicit)) => return None,
-                Some(Err(_)) => false,
+                Some(Err(_)) => continue,
             };
-            owing.extend((covered && row.owes > Owed::Nothing).then_some(timeline));
+            owing.extend((row.owes > Owed::Nothing).then_some((timeline, gone)));
         }
-        owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));
-        Some(owing)
+        // One that was first met when it was gone has no device to ask for: the host waits for other devices' work.
+        owing.retain(|&(timeline, gone)| {
+            let device = self.device(driver, timeline);
+            device.map_or(gone, |device| device == driver.device())
+        });
+        Some(owing.into_iter().map(|(timeline, _)| timeline).collect())
     }
 
     /// Closes, without an event, the positions of timelines that owe one, before a wait until the device has done

@@ -603,6 +603,22 @@ fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
     }
 }
 
+/// The engine meets it at the free, when nobody can say any more which device it was of.
+#[test]
+fn what_a_stream_used_that_was_never_named_while_its_context_lived_waits_for_the_device() {
+    let (b, [own, other]) = bench(Config::default()).with_streams();
+    let used = b.block(4, own);
+    b.engine.record_stream(used.id, other).unwrap();
+    b.driver.launch_kernel(other, Launch::default()).unwrap();
+    b.driver.destroy_context_of(other).unwrap();
+    b.engine.free(used.id).unwrap();
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 4 * MIB);
+    assert!(b.engine.wait_for_device().unwrap());
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 0);
+    b.engine.retire_stream(other).unwrap();
+    b.engine.destroy_pool(b.pool).unwrap();
+}
+
 /// The stream's order was all that told of its work until it was given up.
 #[test]
 fn what_a_given_up_stream_had_freed_waits_for_the_device_where_its_context_is_gone() {
