@@ -8,6 +8,8 @@ mod cases;
 mod common;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/driven.rs"]
+mod driven;
 #[path = "common/owned.rs"]
 mod owned;
 

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::device::Device;
-use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ErrorKind,
-    GraphHandle, MemorySupport, NodeHandle, NodeKind, StreamHandle,
+use crate::driven::{
+    active, capturing, dependencies, full, launch, node, refused, sorted, status, terminals,
 };
-use regraph_sim::{Call, SimDriver};
+use regraph::driver::{
+    CaptureMode, CaptureStatus, Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport,
+    NodeHandle, NodeKind, StreamHandle,
+};
+use regraph_sim::SimDriver;
 use regraph_tagged::{Tagged, Work};
 
 const MODES: [CaptureMode; 3] =
@@ -53,11 +56,6 @@ trait Driven: Device {
     /// Handles of the legacy stream, and of streams that a thread has by itself.
     fn default_streams(&self) -> (&'static [usize], &'static [usize]);
 
-    /// How often streams were asked whether they capture, where that is counted.
-    fn asked(&self) -> Option<u64> {
-        None
-    }
-
     /// Makes a driver object for the same device, without kernels.
     fn open_again(&self) {}
 }
@@ -74,81 +72,10 @@ impl Driven for SimDriver {
     fn default_streams(&self) -> (&'static [usize], &'static [usize]) {
         (&[0], &[])
     }
-
-    fn asked(&self) -> Option<u64> {
-        Some(self.calls(Call::CaptureStatus))
-    }
-}
-
-/// Streams, the first of which captures.
-fn capturing<const N: usize>(driver: &Arc<impl Driven>) -> [StreamHandle; N] {
-    let streams = [(); N].map(|()| driver.create_stream().unwrap());
-    driver.begin_capture(streams[0], CaptureMode::Relaxed).unwrap();
-    streams
-}
-
-fn status(driver: &Arc<impl Driven>, stream: StreamHandle) -> CaptureStatus {
-    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
-    let asked = driver.asked();
-    let status = driver.capture_status(stream, &mut terminals).unwrap();
-    assert_eq!(driver.asked(), asked.map(|times| times + 1));
-    assert!(terminals.is_empty() || matches!(status, CaptureStatus::Active { .. }));
-    status
-}
-
-fn active(driver: &Arc<impl Driven>, stream: StreamHandle) -> (CaptureId, GraphHandle) {
-    match status(driver, stream) {
-        CaptureStatus::Active { capture, graph } => (capture, graph),
-        other => panic!("not capturing: {other:?}"),
-    }
-}
-
-fn terminals(driver: &Arc<impl Driven>, stream: StreamHandle) -> Vec<Dependency> {
-    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
-    driver.capture_status(stream, &mut terminals).unwrap();
-    sorted(terminals)
-}
-
-/// Launches and returns the new node.
-fn node(
-    driver: &Arc<impl Driven>,
-    stream: StreamHandle,
-    work: Work<'_>,
-    early: bool,
-) -> NodeHandle {
-    driver.launch(stream, work, early).unwrap();
-    let terminals = terminals(driver, stream);
-    assert_eq!(terminals.len(), 1, "a launched node is the only terminal");
-    assert_eq!(terminals[0].edge, EdgeData::FULL);
-    terminals[0].node
-}
-
-fn launch(driver: &Arc<impl Driven>, stream: StreamHandle) -> NodeHandle {
-    node(driver, stream, Work::default(), false)
-}
-
-fn dependencies(driver: &Arc<impl Driven>, node: NodeHandle) -> Vec<Dependency> {
-    let mut dependencies = vec![Dependency::full(NodeHandle::from_bits(1))];
-    driver.dependencies(node, &mut dependencies).unwrap();
-    sorted(dependencies)
-}
-
-/// A driver names nodes in no order that it promises.
-fn sorted(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
-    dependencies.sort_by_key(|dependency| dependency.node);
-    dependencies
-}
-
-fn full(nodes: &[NodeHandle]) -> Vec<Dependency> {
-    sorted(nodes.iter().map(|&node| Dependency::full(node)).collect())
 }
 
 fn early(node: NodeHandle) -> Dependency {
     Dependency { node, edge: EdgeData::PROGRAMMATIC }
-}
-
-fn refused<T: std::fmt::Debug>(result: Result<T, DriverError>, kind: ErrorKind) {
-    assert_eq!(result.expect_err("the call is refused").kind, kind);
 }
 
 fn elsewhere<T: Send>(call: impl FnOnce() -> T + Send) -> T {

@@ -12,6 +12,9 @@
 #[path = "../common/device.rs"]
 mod device;
 
+#[path = "../common/driven.rs"]
+mod driven;
+
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

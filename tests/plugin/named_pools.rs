@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::deref;
 use regraph::driver::{DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle};
 
-use regraph::engine::{self, Config, Engine, PoolConfig};
+use regraph::engine::{self, Config};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
 use regraph_plugin::{Error, Happening, PoolKey};
@@ -78,10 +78,6 @@ impl Host {
         self.plugin.end_pool(0, key).unwrap();
         self.plugin.release_pool(0, key).unwrap();
         result
-    }
-
-    fn users(&self, key: PoolKey) -> usize {
-        self.plugin.pool_use_count(0, key).unwrap()
     }
 
     fn reserved(&self) -> u64 {
@@ -156,20 +152,20 @@ fn threads_end_their_own_routes_in_any_order() {
     let (h, s) = made("");
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            h.plugin.begin_thread_pool(0, POOL).unwrap();
-            barrier.wait();
-            barrier.wait();
-            let inside = h.allocate(4, s);
-            h.plugin.end_pool(0, POOL).unwrap();
-            h.plugin.release_pool(0, POOL).unwrap();
-            inside
+        let earlier = scope.spawn(|| {
+            h.within(POOL, || {
+                barrier.wait();
+                barrier.wait();
+                h.allocate(4, s);
+            });
         });
         barrier.wait();
-        h.within(POOL, || h.allocate(6, s));
+        h.within(POOL, || {
+            barrier.wait();
+            earlier.join().unwrap();
+            h.allocate(6, s);
+        });
         h.allocate(8, s);
-        barrier.wait();
-        other.join().unwrap();
     });
     assert_eq!((h.held_by(POOL), h.reserved()), (10, 18));
     // One thread ends what another has begun, and the other one's requests are eager again.
@@ -179,32 +175,6 @@ fn threads_end_their_own_routes_in_any_order() {
     });
     h.allocate(2, s);
     assert_eq!(h.held_by(OTHER), 0);
-}
-
-#[test]
-fn free_memory_of_a_pool_in_use_is_its_own() {
-    let (h, s) = made("memory_limit_mb:16");
-    let block = h.within(POOL, || h.allocate(8, s));
-    h.free(block);
-    h.driver.complete_all();
-    h.plugin.empty_cache().unwrap();
-    assert_eq!(h.held_by(POOL), 8);
-    assert!(h.fails(12, s), "the pool keeps 8 MiB");
-    assert_eq!(h.within(POOL, || h.allocate(8, s)), block);
-    // The pool itself may have it in another shape.
-    h.free(block);
-    h.driver.complete_all();
-    assert!(!h.within(POOL, || h.fails(16, s)));
-}
-
-#[test]
-fn a_pool_that_is_dropped_leaves_nothing() {
-    let (h, s) = made("");
-    let block = h.within(POOL, || h.allocate(8, s));
-    h.launch_and_free(s, block);
-    h.drop_pool(POOL);
-    assert_eq!((h.users(POOL), h.reserved()), (0, 0));
-    h.drop_pool(POOL);
 }
 
 /// PyTorch strands this memory.
@@ -561,44 +531,6 @@ fn a_request_that_a_source_is_asked_twice_for_is_granted_once() {
     h.driver.complete_all();
     h.drop_pool(POOL);
     assert_eq!(memory.held(), 0);
-}
-
-#[test]
-fn a_pool_with_a_source_cannot_be_suspended() {
-    let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
-    let pool = engine.create_pool(PoolConfig::default().source(Memory::new(MIB)));
-    assert!(matches!(
-        engine.host().suspend_discarding_outputs(pool),
-        Err(engine::Error::Pool { why: engine::PoolRefusal::CannotSuspend, .. })
-    ));
-}
-
-#[test]
-fn graphs_and_eager_work_share_a_pool() {
-    let (h, s) = made("check:True");
-    let eager = h.within(POOL, || h.allocate(4, s));
-    let mut output = 0;
-    h.capture(s, POOL, || {
-        output = h.allocate(4, s);
-        let inner = h.allocate(4, s);
-        h.launch_and_free(s, inner);
-    });
-    assert_eq!(h.users(POOL), 2);
-    h.free(eager);
-    assert_eq!(h.within(POOL, || h.allocate(4, s)), eager);
-    assert_eq!(h.within(POOL, || h.allocate(4, s)), output + 8 * MIB, "what the graph uses is its");
-    // The pool's object goes first, then the graph, then what it has left.
-    h.drop_pool(POOL);
-    assert_eq!(h.users(POOL), 1);
-    h.plugin.release_pool(0, POOL).unwrap();
-    h.driver.complete_all();
-    h.plugin.empty_cache().unwrap();
-    for block in [output, eager, output + 8 * MIB] {
-        h.free(block);
-    }
-    h.driver.complete_all();
-    h.plugin.empty_cache().unwrap();
-    assert_eq!(h.reserved(), 0);
 }
 
 /// The pool that the thread uses is not asked in its place.

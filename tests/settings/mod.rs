@@ -586,20 +586,6 @@ proptest! {
     }
 
     #[test]
-    fn rounding_never_shrinks_and_keeps_order(
-        rounding in any_rounding(),
-        one in any_bytes(),
-        other in any_bytes(),
-    ) {
-        let (low, high) = (one.min(other), one.max(other));
-        let (rounded_low, rounded_high) = (rounding.round(low), rounding.round(high));
-        prop_assert!(low <= rounded_low && rounded_low <= rounded_high);
-        prop_assert!(high <= rounded_high && rounded_high <= 1 << 60);
-        prop_assert_eq!(rounded_low % 512, 0);
-        prop_assert_eq!(rounding.round(rounded_low), rounded_low);
-    }
-
-    #[test]
     fn rounding_never_panics(rounding in any_rounding(), bytes in any::<u64>()) {
         rounding.round(bytes);
         rounding.round(u64::MAX - (bytes >> 32));

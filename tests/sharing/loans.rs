@@ -171,21 +171,10 @@ fn a_loan_holds_launches_back_until_it_is_given_back() {
     assert_eq!(ours.host.held_by(POOL), BYTES + 2 * MIB);
 }
 
-#[test]
-fn a_launch_finds_out_that_a_loan_is_back() {
-    let (_, ours, loan, (theirs, taken)) = lent();
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    while ours.state(&loan) != LoanState::Back {
-        thread::yield_now();
-    }
-    ours.sound();
-    assert_eq!(ours.lent(), 0);
-}
-
-/// So does each other call that the block would be in the way of.
+/// Each call that its block would be in the way of, or that tells of it: a host may wait until nothing is lent.
 #[test]
 fn calls_about_a_pool_find_out_that_a_loan_is_back() {
-    for call in ["recall_loan", "begin_capture", "lend", "suspend"] {
+    for call in ["launch", "lent_bytes", "recall_loan", "begin_capture", "lend", "suspend"] {
         let (_, ours, loan, (theirs, taken)) = lent();
         let pool = ours.pool();
         theirs.plugin.give_back_loan(taken.id).unwrap();
@@ -196,6 +185,8 @@ fn calls_about_a_pool_find_out_that_a_loan_is_back() {
         let held = || engine.statistics().unwrap().all.allocated_bytes.current;
         let before = held();
         match call {
+            "launch" => ours.launch().unwrap(),
+            "lent_bytes" => assert_eq!(ours.lent(), 0),
             "recall_loan" => assert!(ours.recall(&loan, SHORT)),
             "begin_capture" => _ = ours.host.announce(ours.stream, POOL, true),
             "lend" => assert!(ours.recall(&ours.lend(BYTES).unwrap(), SHORT)),
@@ -203,17 +194,6 @@ fn calls_about_a_pool_find_out_that_a_loan_is_back() {
         }
         assert_eq!(before - held(), BYTES, "{call}");
     }
-}
-
-/// A host that waits until nothing is lent need not launch to find out.
-#[test]
-fn what_is_lent_is_told_without_loans_that_are_back() {
-    let (_, ours, _, (theirs, taken)) = lent();
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    while ours.lent() > 0 {
-        thread::yield_now();
-    }
-    ours.sound();
 }
 
 /// Going back to a checkpoint would end the block that another process has.

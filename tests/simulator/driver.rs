@@ -1,8 +1,9 @@
 //! The simulated driver, through its public doors.
 
+use crate::driven::{self, active, dependencies, full, launch, refused, status, terminals};
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind,
-    EventHandle, GraphHandle, HostApi, MemoryHandle, MemorySupport, NodeHandle, StreamHandle,
+    CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
+    GraphHandle, HostApi, MemoryHandle, MemorySupport, NodeHandle, StreamHandle,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -13,66 +14,20 @@ fn sim() -> SimDriver {
     SimDriver::new(SimConfig::default())
 }
 
-/// A capture on the first of `count` streams.
-fn capturing(count: usize) -> (SimDriver, Vec<StreamHandle>) {
+/// A capture on the first of some streams.
+fn capturing<const N: usize>() -> (SimDriver, [StreamHandle; N]) {
     let sim = sim();
-    let streams: Vec<_> = (0..count).map(|_| sim.create_stream().unwrap()).collect();
-    sim.begin_capture(streams[0], CaptureMode::Relaxed).unwrap();
+    let streams = driven::capturing(&sim);
     (sim, streams)
-}
-
-fn launch(sim: &SimDriver, stream: StreamHandle) -> NodeHandle {
-    sim.launch(stream, Work::default(), false).unwrap();
-    let terminals = terminals(sim, stream);
-    assert_eq!(terminals.len(), 1, "a launched node is the only terminal");
-    terminals[0].node
-}
-
-fn terminals(sim: &SimDriver, stream: StreamHandle) -> Vec<Dependency> {
-    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
-    let status = sim.capture_status(stream, &mut terminals).unwrap();
-    assert!(matches!(status, CaptureStatus::Active { .. }), "{status:?}");
-    assert_eq!(sim.terminals(stream).unwrap(), terminals);
-    terminals
-}
-
-fn status(sim: &SimDriver, stream: StreamHandle) -> CaptureStatus {
-    let mut terminals = Vec::new();
-    let status = sim.capture_status(stream, &mut terminals).unwrap();
-    if !matches!(status, CaptureStatus::Active { .. }) {
-        assert!(terminals.is_empty());
-    }
-    status
-}
-
-fn active(sim: &SimDriver, stream: StreamHandle) -> (CaptureId, GraphHandle) {
-    match status(sim, stream) {
-        CaptureStatus::Active { capture, graph } => (capture, graph),
-        other => panic!("not capturing: {other:?}"),
-    }
-}
-
-fn dependencies(sim: &SimDriver, node: NodeHandle) -> Vec<Dependency> {
-    let mut dependencies = Vec::new();
-    sim.dependencies(node, &mut dependencies).unwrap();
-    dependencies
-}
-
-fn full(nodes: &[NodeHandle]) -> Vec<Dependency> {
-    nodes.iter().copied().map(Dependency::full).collect()
 }
 
 fn with(node: NodeHandle, edge: EdgeData) -> Dependency {
     Dependency { node, edge }
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, DriverError>, kind: ErrorKind) {
-    assert_eq!(result.expect_err("the call is refused").kind, kind);
-}
-
 #[test]
 fn captures_are_numbered_anew_and_graphs_die() {
-    let (sim, s) = capturing(1);
+    let (sim, s) = capturing::<1>();
     let (first, graph) = active(&sim, s[0]);
     let node = launch(&sim, s[0]);
     refused(sim.destroy_graph(graph), ErrorKind::InvalidValue);
@@ -96,7 +51,7 @@ fn captures_are_numbered_anew_and_graphs_die() {
 
 #[test]
 fn an_event_keeps_what_it_was_recorded_behind() {
-    let (sim, s) = capturing(2);
+    let (sim, s) = capturing::<2>();
     let a = launch(&sim, s[0]);
     let event = sim.record(s[0]).unwrap();
     let b = launch(&sim, s[0]);
@@ -114,7 +69,7 @@ fn an_event_keeps_what_it_was_recorded_behind() {
 
 #[test]
 fn only_a_kernel_lets_its_successor_start_early() {
-    let (sim, s) = capturing(1);
+    let (sim, s) = capturing::<1>();
     let (_, graph) = active(&sim, s[0]);
     let (conditional, _) = sim.add_conditional(graph, &[]).unwrap();
     sim.set_terminals(s[0], &full(&[conditional])).unwrap();
@@ -126,7 +81,7 @@ fn only_a_kernel_lets_its_successor_start_early() {
 #[test]
 fn a_programmatic_event_shows_its_edge_at_once() {
     for edge in [EdgeData::PROGRAMMATIC, EdgeData::LAUNCH_ORDER] {
-        let (sim, s) = capturing(2);
+        let (sim, s) = capturing::<2>();
         let a = launch(&sim, s[0]);
         let early = sim.record_programmatic(s[0], edge).unwrap();
         sim.wait_event(s[1], early).unwrap();
@@ -141,7 +96,7 @@ fn a_programmatic_event_shows_its_edge_at_once() {
 
 #[test]
 fn an_early_edge_is_no_join() {
-    let (sim, s) = capturing(2);
+    let (sim, s) = capturing::<2>();
     let a = launch(&sim, s[0]);
     sim.wait(s[1], s[0]).unwrap();
     launch(&sim, s[1]);
@@ -154,7 +109,7 @@ fn an_early_edge_is_no_join() {
 
 #[test]
 fn a_ruined_capture_ruins_all_its_streams_and_its_graph() {
-    let (sim, s) = capturing(3);
+    let (sim, s) = capturing::<3>();
     let a = launch(&sim, s[0]);
     sim.wait(s[1], s[0]).unwrap();
     sim.invalidate(s[1]).unwrap();
@@ -182,7 +137,7 @@ fn a_wait_for_a_device_ruins_no_capture_of_another() {
 
 #[test]
 fn a_body_lives_as_long_as_its_graph_and_is_captured_once() {
-    let (sim, s) = capturing(3);
+    let (sim, s) = capturing::<3>();
     let (_, graph) = active(&sim, s[0]);
     let (conditional, body) = sim.add_conditional(graph, &[]).unwrap();
     sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed).unwrap();
@@ -198,7 +153,7 @@ fn a_body_lives_as_long_as_its_graph_and_is_captured_once() {
 
 #[test]
 fn edits_and_settings_that_no_graph_can_have_are_refused() {
-    let (sim, s) = capturing(1);
+    let (sim, s) = capturing::<1>();
     let (_, graph) = active(&sim, s[0]);
     let [a, b, c] = [0; 3].map(|_| launch(&sim, s[0]));
     let d = launch(&sim, s[0]);
@@ -356,7 +311,7 @@ fn without_mapping_there_are_only_whole_allocations() {
 
 #[test]
 fn calls_fail_on_demand_once_and_without_effect() {
-    let (sim, s) = capturing(1);
+    let (sim, s) = capturing::<1>();
     let node = launch(&sim, s[0]);
     let asked = sim.calls(Call::CaptureStatus);
     sim.fail_nth(Call::CaptureStatus, 1, ErrorKind::LossyQuery);
@@ -388,7 +343,7 @@ fn calls_fail_on_demand_once_and_without_effect() {
 
 #[test]
 fn asking_about_an_event_of_a_capture_ruins_it() {
-    let (sim, s) = capturing(1);
+    let (sim, s) = capturing::<1>();
     // An engine's event cannot be one of a capture.
     let outside = sim.create_event().unwrap();
     refused(sim.record_event(outside, s[0]), ErrorKind::CaptureUnsupported);
@@ -504,7 +459,7 @@ fn caught(sim: &SimDriver, stream: StreamHandle, graph: GraphHandle) -> u32 {
 fn an_edge_of_launch_order_orders_starts_alone() {
     // The block of the second kernel's input is the third's output: safe only by a full edge.
     let reuse = |early| {
-        let (sim, s) = capturing(1);
+        let (sim, s) = capturing::<1>();
         let address = sim.allocate(1024).unwrap();
         run(&sim, s[0], &[], &[tagged(address, 1)], false);
         run(&sim, s[0], &[tagged(address, 1)], &[], false);

@@ -4,6 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
+use crate::driven::status;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, HostApi, NodeHandle, StreamHandle,
 };
@@ -139,10 +140,6 @@ fn every_one_of_many_streams_has_a_state_of_its_own() {
         sim.end_capture(*stream).unwrap();
     }
     check(false);
-}
-
-fn status(sim: &SimDriver, stream: StreamHandle) -> CaptureStatus {
-    sim.capture_status(stream, &mut Vec::new()).unwrap()
 }
 
 #[test]

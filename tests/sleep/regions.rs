@@ -579,18 +579,6 @@ fn trying_waits_for_nothing_and_refuses_while_anything_runs() {
     h.is_whole(&weights);
 }
 
-#[test]
-fn a_region_is_on_every_device() {
-    let h = Host::new();
-    on_both(&h);
-    let used = || h.drivers.clone().map(|driver| driver.used_bytes());
-    let before = used();
-    assert_eq!(h.plugin.sleep(Some(&["weights"])).unwrap(), 8 * MIB);
-    assert_eq!(used(), before.map(|bytes| bytes - 4 * MIB));
-    assert_eq!(h.plugin.wake(None).unwrap(), 8 * MIB);
-    assert_eq!(used(), before);
-}
-
 /// A region of 4 MiB on each device.
 fn on_both(h: &Host) {
     let streams = h.drivers.clone().map(|driver| driver.create_stream().unwrap());
@@ -761,49 +749,6 @@ fn memory_from_elsewhere_cannot_sleep_and_says_so() {
     h.plugin.end_pool(0, NAMED).unwrap();
     let refused = h.plugin.sleep(None).unwrap_err().to_string();
     assert!(refused.contains("region \"weights\""), "{refused}");
-}
-
-#[test]
-fn a_hundred_rounds_in_any_order() {
-    let h = Host::new();
-    let tags = ["a", "b", "c"];
-    tags.iter().for_each(|tag| h.within(tag, || ()));
-    let mut held = [Held::new(), Held::new(), Held::new()];
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut next = |limit: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % limit
-    };
-    let mut tag = 1;
-    for _ in 0..100 {
-        for (region, held) in tags.iter().zip(&mut held) {
-            if next(2) == 0 {
-                tag += 1;
-                h.within(region, || h.write(held, 1 + next(6), tag));
-            }
-            if held.len() > 6 {
-                let (address, ..) = held.swap_remove(next(6) as usize);
-                h.plugin.free(address, 0).unwrap();
-            }
-        }
-        let chosen: Vec<&str> = tags.into_iter().filter(|_| next(2) == 0).collect();
-        h.plugin.sleep(Some(&chosen)).unwrap();
-        for (region, held) in tags.iter().zip(&held) {
-            if !h.plugin.is_asleep(region).unwrap() {
-                h.is_whole(held);
-            }
-        }
-        let mut order = tags;
-        order.swap(0, next(3) as usize);
-        order.swap(1, next(3) as usize);
-        for region in order {
-            h.plugin.wake(Some(&[region])).unwrap();
-        }
-        held.iter().for_each(|held| h.is_whole(held));
-    }
-    assert!(h.plugin.regions(0).iter().all(|region| region.asleep_bytes == 0));
 }
 
 /// What keeps a region, by the error of [`Plugin::forget_region`]: threads, captures of no region, pools, live blocks.

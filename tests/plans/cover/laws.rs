@@ -135,59 +135,6 @@ proptest! {
         random.shuffle(&mut other.0);
         prop_assert_eq!(other.minimum(), boxes.minimum());
     }
-
-    #[test]
-    fn two_halves_are_a_whole(capture in capture(100), mut random in chance()) {
-        let boxes = Boxes::of(&capture);
-        let mut other = Boxes(Vec::new());
-        for (item, known, needed) in &boxes.0 {
-            let part = random.u64(0..=item.weight);
-            for weight in [part, item.weight - part] {
-                let item = Item::new(weight, item.row, item.freed);
-                other.0.push((item, known.clone(), needed.clone()));
-            }
-        }
-        prop_assert_eq!(other.minimum(), boxes.minimum());
-    }
-
-    #[test]
-    fn later_frees_and_more_blocks_never_help(capture in capture(100), mut random in chance()) {
-        let boxes = Boxes::of(&capture);
-        let minimum = boxes.minimum();
-        for _ in 0..3 {
-            let mut other = boxes.clone();
-            for (item, _, needed) in &mut other.0 {
-                match random.u32(0..10) {
-                    0 => item.freed = false,
-                    1 => needed.iter_mut().for_each(|number| *number += random.u32(0..3)),
-                    _ => {}
-                }
-            }
-            prop_assert!(other.minimum() >= minimum);
-            let mut fewer = boxes.clone();
-            fewer.0.retain(|_| random.u32(0..10) > 0);
-            prop_assert!(fewer.minimum() <= minimum);
-        }
-    }
-
-    /// Of boxes: a capture that is told from its end has other ones, as allocations know all that
-    /// their stream waited for, while frees mark only what was recorded.
-    #[test]
-    fn time_may_run_backwards(capture in capture(100)) {
-        let boxes = Boxes::of(&capture);
-        let mut other = boxes.clone();
-        let end = boxes.0.iter().flat_map(|(_, _, needed)| needed).max().copied().unwrap_or(0);
-        for (item, known, needed) in &mut other.0 {
-            let reversed = |point: &[u32]| point.iter().map(|&number| end - number).collect();
-            (*known, *needed) = (reversed(needed), reversed(known));
-            // One chain more for the end, which those that were not freed wait for.
-            known.push(u32::from(item.freed));
-            needed.push(1);
-            item.freed = true;
-        }
-        other.0.reverse();
-        prop_assert_eq!(other.minimum(), boxes.minimum());
-    }
 }
 
 /// The laws say little of the search if its start is its end.

@@ -208,32 +208,6 @@ fn an_endless_certificate_is_refused_without_being_kept() {
 }
 
 #[test]
-fn what_holds_of_one_policy_need_not_of_another() {
-    let alloc = |id| Operation::Alloc { id, bytes: 512, stream: 0 };
-    let operations = vec![
-        Operation::Begin { stream: 0, pool: 0 },
-        kernel(0, false),
-        alloc(0),
-        kernel(0, false),
-        Operation::Free { id: 0 },
-        kernel(0, true),
-        alloc(1),
-        kernel(0, true),
-        Operation::End {},
-    ];
-    let trace = Trace::new(operations).unwrap();
-    for (policy, bytes) in
-        [(Programmatic::Deny, 1024), (Programmatic::Lag, 1024), (Programmatic::Trust, 512)]
-    {
-        let mut certificate = minimum::of_trace(&trace, policy).remove(0);
-        assert_eq!(certificate.minimum_bytes, bytes, "{policy}");
-        assert_eq!(check(&trace, &certificate), Ok(()));
-        certificate.programmatic = Programmatic::Trust;
-        assert_eq!(check(&trace, &certificate).is_ok(), policy == Programmatic::Trust, "{policy}");
-    }
-}
-
-#[test]
 fn a_file_must_name_the_format() {
     let (_, certificate) = small();
     let mut text = Vec::new();

@@ -5,5 +5,4 @@ mod definition;
 mod journals;
 mod lifetimes;
 mod reports;
-mod shapes;
 pub mod traces;
