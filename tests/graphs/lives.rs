@@ -349,14 +349,17 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
     }
 }
 
-/// No one event stands behind the filling and the launches before it then: nothing follows them, and nothing of them goes.
+/// No one event stands behind the filling and the launches before it then. Where the filling cannot be waited for, as on
+/// another device, nothing follows them, and nothing of them goes.
 #[test]
 fn a_filling_that_cannot_follow_loses_the_order() {
     let is_lost = |error: Error| matches!(error, Error::OrderLost { .. });
-    let loses = |n| {
+    let loses = |n, elsewhere: bool| {
         let (driver, engine) = bench();
+        let second = driver.add_device(SimConfig::default());
         let pool = new_pool(&engine);
-        let [s, t] = two_streams(&driver);
+        let [s, here] = two_streams(&driver);
+        let t = if elsewhere { second.create_stream().unwrap() } else { here };
         let options = Options::default().warm_ups(0);
         let mut callable = Callable::new(&pool, options, |_, ()| pool.allocate(2 * MIB, s)).part(
             |stage, (), input: &mut Memory<_>, (): &mut ()| {
@@ -383,7 +386,7 @@ fn a_filling_that_cannot_follow_loses_the_order() {
         assert_eq!(engine.release_graph(id).is_ok(), lost);
         lost
     };
-    assert!((0..4).any(loses));
+    assert!((0..4).any(|n| loses(n, true)) && !(0..4).any(|n| loses(n, false)));
 }
 
 /// The order holds then: launches go on once the pool is resumed.
