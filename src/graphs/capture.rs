@@ -12,7 +12,7 @@ use super::graph::Graph;
 use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
 use super::order::Kept;
-use super::pool::Pool;
+use super::pool::{collect_all, Pool};
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
@@ -139,7 +139,8 @@ impl<D: HostApi> Capture<D> {
 
     fn hand_out(&self, bytes: u64, stream: StreamHandle, fixed: bool) -> Result<Memory<D>, Error> {
         let pool = self.pools.borrow()[0].clone();
-        let block = pool.engine().allocate_in(self.id, pool.id(), bytes, stream, fixed)?;
+        let (engine, last_resort) = (pool.engine(), || collect_all(pool.engine()));
+        let block = engine.allocate_in(self.id, pool.id(), bytes, stream, fixed, last_resort)?;
         Ok(Memory::new(block, pool))
     }
 

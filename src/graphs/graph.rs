@@ -17,8 +17,9 @@ use crate::shown::shown;
 /// longer come from a pool of their own, which the capture [joins](super::Capture::join) and in which no block is
 /// freed.
 ///
-/// A graph that is dropped while it runs is destroyed after it has finished: at a later launch or capture of its pool,
-/// at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values
+/// A graph that is dropped while it runs is destroyed after it has finished: at a later launch or capture of its pool
+/// (of several, of one that the library chooses), at that pool's [`Pool::collect`] or [`Pool::synchronize`], where a
+/// request for memory of any pool of the engine would fail, or at once after a wait where it keeps values
 /// ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: HostApi> {
     lease: Lease<D>,

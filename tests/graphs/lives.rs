@@ -250,6 +250,31 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
     }
 }
 
+/// Whichever of its pools it was put aside in, and whichever pool is short.
+#[test]
+fn a_graph_dropped_in_flight_goes_where_memory_is_short() {
+    for captures in [false, true] {
+        let device = SimConfig { total_bytes: 8 * MIB, ..SimConfig::default() };
+        let driver = Arc::new(SimDriver::new(device));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pools = [(); 2].map(|()| new_pool(&engine));
+        let [s, t] = two_streams(&driver);
+        for pool in [&pools[0], &pools[1], &new_pool(&engine)] {
+            let both = graph(&engine, s, &[&pools[0], &pools[1]], 1).unwrap();
+            both.launch(s).unwrap();
+            drop(both);
+            let begin = || Capture::begin(pool, t, CaptureMode::Relaxed).unwrap();
+            let capture = captures.then(begin);
+            driver.complete_all();
+            match capture {
+                Some(capture) => drop(capture.allocate(6 * MIB, t).unwrap()),
+                None => drop(pool.allocate(6 * MIB, t).unwrap()),
+            }
+            engine.empty_cache().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_pool_that_goes_while_work_runs_goes_later() {
     let (driver, engine) = bench();
