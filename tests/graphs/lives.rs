@@ -498,6 +498,13 @@ fn a_graph_is_launched_on_streams_of_several_devices_in_turn() {
     graph.launch(streams[1]).unwrap();
     pool.play_loan(MIB, streams[1]).unwrap();
     assert!(is_idle());
+    // So is what the stream has borrowed and given back.
+    let borrowed = pool.lend(streams[1]).unwrap().allocate(MIB).unwrap();
+    second.launch_kernel(streams[1], regraph_sim::Launch::default()).unwrap();
+    drop(borrowed);
+    assert!(!is_idle());
+    pool.play_loan(MIB, streams[1]).unwrap();
+    assert!(is_idle());
 }
 
 #[test]
