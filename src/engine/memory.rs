@@ -255,6 +255,13 @@ impl<D: Driver> Engine<D> {
         let _ = self.lock().map(|mut state| state.accounts.count_lost(bytes));
     }
 
+    /// What is free of the device or in the engine's pools, in bytes: no growth of a pool makes it less. `None` where the
+    /// device does not tell.
+    pub(crate) fn left_by_others(&self) -> Option<u64> {
+        let state = self.lock().ok()?;
+        Some(self.driver.memory_info().ok()?.free + state.pools.reserved_by_all())
+    }
+
     pub(super) fn frames(&self) -> Option<Arc<Frames>> {
         Frames::given().or_else(|| self.config.settings.stacks.then(Frames::capture))
     }

@@ -180,14 +180,14 @@ impl<D: HostApi> Capture<D> {
         let home = self.pools.borrow()[0].clone();
         let graph = self.graph_under_capture()?;
         let judging = self.close_all(graph)?;
-        let driver = home.engine().driver();
+        let (engine, driver) = (home.engine(), home.engine().driver());
         let graph = driver.end_capture(self.stream)?;
         let lazily = home.executable_table().are_lazy();
-        let captured = Captured::new(driver, graph, lazily);
+        let captured = Captured::new(engine, graph, lazily);
         let mut captured = captured.inspect_err(|_| _ = driver.destroy_graph(graph))?;
         let verdict = judging.verdict().map_err(|error| named(error, driver));
         let (lease, report) = verdict.inspect_err(|_| captured.discard(driver))?;
-        let uploaded = captured.upload(driver, self.stream, report.nodes);
+        let uploaded = captured.upload(engine, self.stream, report.nodes);
         uploaded.inspect_err(|_| captured.discard(driver))?;
         Ok(Graph::new(lease, captured, report))
     }

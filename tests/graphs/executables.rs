@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, Functions, HostApi, StreamHandle};
 use regraph::graphs::{Capture, ExecutableOptions, Lease};
+use regraph::plan::Options;
 use regraph::{Config, Engine, Error, Graph, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -352,6 +353,22 @@ fn graphs_that_are_dropped_while_they_run_leave_their_executable_to_others() {
     assert_eq!(b.ran(), [10, 20, 10]);
     b.pool.collect();
     assert_eq!(b.driver().executables(), 0);
+}
+
+/// A capture's own at its end, for instance.
+#[test]
+fn what_pools_take_meanwhile_counts_for_no_executable() {
+    const BYTES: u64 = 8 << 20;
+    let b = bench_without(SimConfig::default());
+    let planned = Pool::new(&b.engine, PoolConfig::default().plan(Options::default()));
+    let body = |capture: &Capture<SimDriver>| {
+        let output = capture.allocate(BYTES, b.streams[0])?;
+        b.notes.launch(b.driver(), b.streams[0], Noted::default());
+        Ok::<_, Error>(output)
+    };
+    let captured = b.engine.capture(b.streams[0], &planned, CaptureMode::Relaxed, body);
+    let (graph, _output) = captured.unwrap();
+    assert_eq!((planned.reserved().unwrap(), graph.driver_bytes()), (BYTES, NODE));
 }
 
 #[test]
