@@ -493,9 +493,9 @@ impl Executables {
         place
     }
 
+    /// The places of those that are pinned.
     fn pinned(&self) -> BTreeSet<usize> {
-        let pinned = self.graphs.values().filter(|it| it.pinned);
-        pinned.filter_map(|it| it.executable).collect()
+        self.graphs.values().filter(|it| it.pinned).filter_map(|it| it.executable).collect()
     }
 
     /// Those that are not pinned, the one first that was asked for longest ago.
