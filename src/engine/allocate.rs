@@ -479,11 +479,12 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: StreamHandle,
         fixed: bool,
+        last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
         let call = if fixed { "allocate_fixed" } else { CALL };
         let mut request = self.ask(call, pool, bytes, stream)?;
         request.fixed = fixed;
-        self.request(|locked| locked.allocate_for(capture, &request), || false)
+        self.request(|locked| locked.allocate_for(capture, &request), last_resort)
     }
 
     /// A request for memory, with the size that the block is to have.

@@ -255,6 +255,13 @@ impl<D: Driver> Engine<D> {
         let _ = self.lock().map(|mut state| state.accounts.count_lost(bytes));
     }
 
+    /// What is free of the device or in the engine's pools, in bytes: no growth of a pool makes it less. `None` where the
+    /// device does not tell.
+    pub(crate) fn left_by_others(&self) -> Option<u64> {
+        let state = self.lock().ok()?;
+        Some(self.driver.memory_info().ok()?.free + state.pools.reserved_by_all())
+    }
+
     pub(super) fn frames(&self) -> Option<Arc<Frames>> {
         Frames::given().or_else(|| self.config.settings.stacks.then(Frames::capture))
     }
@@ -478,16 +485,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Refuses a stream that a block that lives, a wait or a capture under way asks about.
     fn may_retire(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        if !self.state.timelines.is_mine(stream) {
-            // Its thread may capture there.
-            let asked = self.driver.is_capturing(stream).map_err(|error| error.kind);
-            if !matches!(asked, Ok(false) | Err(ErrorKind::ContextDestroyed)) {
-                return Err(in_use(stream));
-            }
+        let asked = self.driver.is_capturing(stream).map_err(|error| error.kind);
+        if !matches!(asked, Ok(false) | Err(ErrorKind::ContextDestroyed)) {
+            return Err(in_use(stream));
         }
         self.assign_stream(stream, false);
-        self.caches.of(stream).retire(stream);
-        self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
         self.poll_waits(usize::MAX);
         let names = |block: &LiveBlock| block.users().any(|user| user == stream);
@@ -510,6 +512,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         self.may_retire(stream)?;
+        self.caches.of(stream).retire(stream);
+        self.take_back(None, |of| of == stream);
         let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {

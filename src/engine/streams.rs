@@ -530,8 +530,8 @@ impl Timelines {
         }
     }
 
-    /// Forgets a stream that is about to go, whose context is gone, or that goes on. False where no event can be recorded
-    /// on it, which could tell of its work.
+    /// Forgets a stream that is about to go, whose context is gone, or that goes on; it does not capture. False where no
+    /// event can be recorded on it, which could tell of its work.
     pub(super) fn retire(
         &mut self,
         driver: &impl Driver,
@@ -544,11 +544,8 @@ impl Timelines {
             if asks {
                 self.owe(timeline, Owed::Wait);
             }
-        } else {
-            let ended = row.ended.is_none() || matches!(driver.is_capturing(row.stream), Ok(false));
-            if !ended || (asks && !self.record(driver, timeline)) {
-                return false;
-            }
+        } else if asks && !self.record(driver, timeline) {
+            return false;
         }
         let row = &mut self.rows[timeline.index()];
         (row.life, row.ended) = (Life::Retired, None);

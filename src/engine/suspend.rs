@@ -411,17 +411,19 @@ impl State {
         Ok(())
     }
 
-    /// Where a pool's live blocks lie and what its graphs keep between launches, such as outputs that were freed
-    /// and that other graphs may read: addresses and sizes in bytes, neighbours together, ascending and apart.
+    /// Where a pool's live blocks lie that have memory, and what its graphs keep between launches, such as outputs that
+    /// were freed and that other graphs may read: addresses and sizes in bytes, neighbours together, ascending and apart.
     fn held_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
         let mut live = Vec::new();
         for heap in self.pools.heaps_of(Some(pool)) {
             live.extend(self.pools.heap(heap).kept_places());
         }
         for heap in self.pools.planned_heaps(Some(pool)) {
-            live.extend(self.pools.planned(heap).freed_outputs());
+            live.extend(self.pools.planned(heap).kept_places());
         }
-        live.extend(self.blocks.of(pool).map(|block| self.pools.place(block.site)));
+        let sites = self.blocks.of(pool).map(|block| block.site);
+        let unplanned = sites.filter(|site| self.pools.find_heap(site.heap).is_some());
+        live.extend(unplanned.map(|site| self.pools.place(site)));
         live.sort_unstable();
         live.dedup_by(|(next, more), (start, bytes)| {
             let touches = *next <= *start + *bytes;

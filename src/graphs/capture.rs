@@ -12,7 +12,7 @@ use super::graph::Graph;
 use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
 use super::order::Kept;
-use super::pool::Pool;
+use super::pool::{collect_all, Pool};
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
@@ -139,7 +139,8 @@ impl<D: HostApi> Capture<D> {
 
     fn hand_out(&self, bytes: u64, stream: StreamHandle, fixed: bool) -> Result<Memory<D>, Error> {
         let pool = self.pools.borrow()[0].clone();
-        let block = pool.engine().allocate_in(self.id, pool.id(), bytes, stream, fixed)?;
+        let (engine, last_resort) = (pool.engine(), || collect_all(pool.engine()));
+        let block = engine.allocate_in(self.id, pool.id(), bytes, stream, fixed, last_resort)?;
         Ok(Memory::new(block, pool))
     }
 
@@ -179,14 +180,14 @@ impl<D: HostApi> Capture<D> {
         let home = self.pools.borrow()[0].clone();
         let graph = self.graph_under_capture()?;
         let judging = self.close_all(graph)?;
-        let driver = home.engine().driver();
+        let (engine, driver) = (home.engine(), home.engine().driver());
         let graph = driver.end_capture(self.stream)?;
         let lazily = home.executable_table().are_lazy();
-        let captured = Captured::new(driver, graph, lazily);
+        let captured = Captured::new(engine, graph, lazily);
         let mut captured = captured.inspect_err(|_| _ = driver.destroy_graph(graph))?;
         let verdict = judging.verdict().map_err(|error| named(error, driver));
         let (lease, report) = verdict.inspect_err(|_| captured.discard(driver))?;
-        let uploaded = captured.upload(driver, self.stream, report.nodes);
+        let uploaded = captured.upload(engine, self.stream, report.nodes);
         uploaded.inspect_err(|_| captured.discard(driver))?;
         Ok(Graph::new(lease, captured, report))
     }

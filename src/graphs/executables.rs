@@ -1,7 +1,7 @@
 //! The executables of graphs: which graphs use which, whose parameters each holds, and which goes where the budget is
 //! short.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ pub struct ExecutableFigures {
     /// What they take, in bytes, as the driver foresees it for each. 0 for those of pools without
     /// [`Pool::keep_executables`](super::Pool::keep_executables).
     pub bytes: u64,
-    /// What they took when they were made, in bytes: by how much the device's free memory shrank meanwhile.
+    /// What they took when they were made, in bytes: by how much the device's free memory shrank meanwhile, but for what
+    /// the engine's pools took.
     pub measured: u64,
     /// What counts against the budget, in bytes: what the driver foresees, and more where the pool's executables were
     /// measured to take more.
@@ -91,39 +92,43 @@ pub(super) struct Captured {
     nodes: usize,
     executable: Option<ExecutableHandle>,
     shape: Option<GraphShape>,
-    /// What was free of the device before the executable was made, and what that took, in bytes.
+    /// What others had left of the device before the executable was made, and what that took, in bytes.
     before: Option<u64>,
     measured: u64,
 }
 
 impl Captured {
-    /// Makes the executable, unless it comes with the first launch: then the shape is read.
-    pub(super) fn new(
-        driver: &impl HostApi,
+    /// Makes the executable, unless it comes with the first launch.
+    pub(super) fn new<D: HostApi>(
+        engine: &Engine<D>,
         graph: GraphHandle,
         lazily: bool,
     ) -> Result<Self, DriverError> {
-        let (executable, shape, before) = match lazily {
-            true => (None, Some(GraphShape::of(driver, graph)?), None),
-            false => {
-                let before = free(driver);
-                (Some(driver.instantiate(graph)?), None, before)
-            }
-        };
-        Ok(Self { graph, nodes: 0, executable, shape, before, measured: 0 })
+        if lazily {
+            return Self::lazy(engine.driver(), graph);
+        }
+        let before = engine.left_by_others();
+        let executable = Some(engine.driver().instantiate(graph)?);
+        Ok(Self { graph, nodes: 0, executable, shape: None, before, measured: 0 })
+    }
+
+    /// One whose executable comes with the first launch: its shape is read.
+    fn lazy(driver: &impl HostApi, graph: GraphHandle) -> Result<Self, DriverError> {
+        let shape = Some(GraphShape::of(driver, graph)?);
+        Ok(Self { graph, nodes: 0, executable: None, shape, before: None, measured: 0 })
     }
 
     /// Puts on the device what the executable needs there.
-    pub(super) fn upload(
+    pub(super) fn upload<D: HostApi>(
         &mut self,
-        driver: &impl HostApi,
+        engine: &Engine<D>,
         stream: StreamHandle,
         nodes: usize,
     ) -> Result<(), DriverError> {
         self.nodes = nodes;
         let Some(executable) = self.executable else { return Ok(()) };
-        driver.upload(executable, stream)?;
-        self.measured = taken(driver, self.before);
+        engine.driver().upload(executable, stream)?;
+        self.measured = taken(engine, self.before);
         Ok(())
     }
 
@@ -143,14 +148,10 @@ impl Captured {
     }
 }
 
-/// What is free of the device, in bytes, where it tells that.
-fn free(driver: &impl HostApi) -> Option<u64> {
-    driver.memory_info().ok().map(|info| info.free)
-}
-
-/// By how much the device's free memory has become less since `before`, in bytes; 0 where the device does not tell.
-fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
-    before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
+/// How much less others leave of the device than `before`, in bytes; 0 where the device does not tell.
+fn taken<D: HostApi>(engine: &Engine<D>, before: Option<u64>) -> u64 {
+    let after = engine.left_by_others();
+    before.zip(after).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
 /// What graphs and executables are known by.
@@ -256,7 +257,7 @@ impl Executables {
         driver: &D,
         graph: GraphHandle,
     ) -> Result<Member, DriverError> {
-        Ok(self.add(driver, Captured::new(driver, graph, true)?))
+        Ok(self.add(driver, Captured::lazy(driver, graph)?))
     }
 
     pub(super) fn are_lazy(&self) -> bool {
@@ -283,7 +284,7 @@ impl Executables {
         let live = self.bytes();
         self.peak = self.peak.max(live);
         if let Some(budget) = options.budget {
-            while self.counted(self.bytes()) > budget && self.evict(means)? {}
+            self.evict_while(means, |it, _| it.counted(it.bytes()) > budget)?;
         }
         Ok(())
     }
@@ -431,19 +432,22 @@ impl Executables {
                 let why = PoolRefusal::NoExecutable { bytes, pinned, budget };
                 return Err(means.engine.refuse(means.pool, means.call, why));
             }
-            while self.counted(self.bytes() + bytes) > budget && self.evict(means)? {}
+            self.evict_while(means, |it, _| it.counted(it.bytes() + bytes) > budget)?;
         }
-        let before = free(driver);
+        let before = means.engine.left_by_others();
         let handle = loop {
             match driver.instantiate(graph) {
                 Ok(handle) => break handle,
-                Err(error)
-                    if error.is_out_of_memory() && self.are_lazy() && self.evict(means)? => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => match self.unpinned().first() {
+                    Some(&oldest) if error.is_out_of_memory() && self.are_lazy() => {
+                        self.destroy(oldest, means)?;
+                    }
+                    _ => return Err(error.into()),
+                },
             }
         };
         let mut used = self.graphs.remove(&member).expect("the graph lives");
-        used.form.measure(taken(driver, before));
+        used.form.measure(taken(means.engine, before));
         let (place, bytes) = (self.place(handle, &used.form, member), used.form.bytes);
         used.executable = Some(place);
         self.graphs.insert(member, used);
@@ -461,9 +465,7 @@ impl Executables {
         budget: u64,
         means: &Means<'_, D>,
     ) -> Result<(), Error> {
-        while self.counted(self.bytes()) > budget && self.oldest().is_some_and(|it| it != place) {
-            self.evict(means)?;
-        }
+        self.evict_while(means, |it, oldest| oldest != place && it.counted(it.bytes()) > budget)?;
         if bytes <= budget {
             return Ok(());
         }
@@ -474,8 +476,8 @@ impl Executables {
 
     /// What is foreseen for those that are pinned, in bytes.
     fn pinned_bytes(&self) -> u64 {
-        let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
-        pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.form.bytes).sum()
+        let pinned = self.pinned().into_iter().filter_map(|place| self.places[place].as_ref());
+        pinned.map(|it| it.form.bytes).sum()
     }
 
     /// Takes an executable in that was made of a graph.
@@ -491,21 +493,34 @@ impl Executables {
         place
     }
 
-    fn is_pinned(&self, place: usize) -> bool {
-        self.graphs.values().any(|it| it.pinned && it.executable == Some(place))
+    /// The places of those that are pinned.
+    fn pinned(&self) -> BTreeSet<usize> {
+        self.graphs.values().filter(|it| it.pinned).filter_map(|it| it.executable).collect()
     }
 
-    /// The one that was asked for longest ago and is not pinned.
-    fn oldest(&self) -> Option<usize> {
-        let places = self.places.iter().enumerate();
+    /// Those that are not pinned, the one first that was asked for longest ago.
+    fn unpinned(&self) -> Vec<usize> {
+        let (pinned, places) = (self.pinned(), self.places.iter().enumerate());
         let present = places.filter_map(|(place, it)| Some((it.as_ref()?.asked, place)));
-        present.filter(|&(_, place)| !self.is_pinned(place)).min().map(|(_, place)| place)
+        let mut unpinned: Vec<_> = present.filter(|(_, place)| !pinned.contains(place)).collect();
+        unpinned.sort_unstable();
+        unpinned.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Destroys the one that was asked for longest ago and is not pinned; false where there is none.
-    fn evict<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<bool, Error> {
-        let Some(place) = self.oldest() else { return Ok(false) };
-        self.destroy(place, means).map(|()| true)
+    /// Destroys those that are not pinned, the one first that was asked for longest ago, as long as `goes` says that the
+    /// next one does.
+    fn evict_while<D: HostApi>(
+        &mut self,
+        means: &Means<'_, D>,
+        goes: impl Fn(&Self, usize) -> bool,
+    ) -> Result<(), Error> {
+        for place in self.unpinned() {
+            if !goes(self, place) {
+                break;
+            }
+            self.destroy(place, means)?;
+        }
+        Ok(())
     }
 
     /// Destroys an executable, which may run.
@@ -524,7 +539,7 @@ impl Executables {
     /// Destroys all executables that are not pinned, and returns the bytes that were foreseen for them.
     pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
-        while self.evict(means)? {}
+        self.evict_while(means, |_, _| true)?;
         Ok(before - self.bytes())
     }
 

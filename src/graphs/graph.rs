@@ -17,8 +17,9 @@ use crate::shown::shown;
 /// longer come from a pool of their own, which the capture [joins](super::Capture::join) and in which no block is
 /// freed.
 ///
-/// A graph that is dropped while it runs is destroyed after it has finished: at a later launch or capture of its pool,
-/// at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values
+/// A graph that is dropped while it runs is destroyed after it has finished: at a later launch or capture of its pool
+/// (of several, of one that the library chooses), at that pool's [`Pool::collect`] or [`Pool::synchronize`], where a
+/// request for memory of any pool of the engine would fail, or at once after a wait where it keeps values
 /// ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: HostApi> {
     lease: Lease<D>,
@@ -44,11 +45,11 @@ impl<D: HostApi> Graph<D> {
         stream: impl AsStream,
     ) -> Result<Self, Error> {
         let home = lease.home();
-        let driver = home.engine().driver();
+        let engine = home.engine();
         let lazily = home.executable_table().are_lazy();
-        let mut captured = Captured::new(driver, graph, lazily)?;
-        let uploaded = captured.upload(driver, stream.as_stream(), report.nodes);
-        uploaded.inspect_err(|_| captured.discard_executable(driver))?;
+        let mut captured = Captured::new(engine, graph, lazily)?;
+        let uploaded = captured.upload(engine, stream.as_stream(), report.nodes);
+        uploaded.inspect_err(|_| captured.discard_executable(engine.driver()))?;
         Ok(Self::new(lease, captured, report))
     }
 
@@ -132,9 +133,9 @@ impl<D: HostApi> Graph<D> {
     }
 
     /// The device memory that the driver took to instantiate and upload the graph's own executable, in bytes: by how
-    /// much the device's free memory shrank meanwhile. Memory that others took on the device in that time counts too,
-    /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for a graph of which
-    /// no executable was made.
+    /// much the device's free memory shrank meanwhile, but for what the engine's pools took. Memory that others took on
+    /// the device in that time counts too, and the driver takes memory in large pieces, so single figures say less than
+    /// their sum. 0 for a graph of which no executable was made.
     pub fn driver_bytes(&self) -> u64 {
         let (home, (_, member)) = self.owned();
         home.executable_table().measured_of(member)

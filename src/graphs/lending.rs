@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use super::memory::Memory;
-use super::order::Launched;
+use super::order::{Event, Launched};
 use super::pool::Pool;
 use super::{Error, PoolRefusal, Unknown};
 use crate::driver::{AsStream, HostApi, StreamHandle};
@@ -186,14 +186,14 @@ impl<D: HostApi> Pool<D> {
         let order = self.order();
         order.follow(launched, CALL)?;
         let block = engine.host().lend(pool, bytes, launched.stream(), Lent::Temporary)?;
-        // On another device's stream, perhaps, which a wait for this device does not cover.
-        let last = order.pending()?;
         drop(order);
         let nothing = || engine.refuse(pool, CALL, PoolRefusal::NothingLent { bytes });
         let block = block.ok_or_else(&nothing)?;
-        // No graph is launched from here on.
-        let launched = last.map_or(Ok(()), |event| event.synchronize()).map_err(Error::from);
-        let offered = launched.and_then(|()| match engine.wait_for_device() {
+        // No graph is launched from here on. The stream, which has followed the last launch and may have borrowed before,
+        // may be another device's, which a wait for this device does not cover.
+        let behind = Event::behind(engine, launched.stream());
+        let done = behind.and_then(|event| event.synchronize()).map_err(Error::from);
+        let offered = done.and_then(|()| match engine.wait_for_device() {
             // Where the pool's last graph has gone meanwhile, the block is eager work's.
             Ok(true) => offer(block.id).map_err(|error| match error {
                 Error::Unknown { what: Unknown::Block(_), .. } => nothing(),

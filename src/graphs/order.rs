@@ -178,8 +178,7 @@ impl<D: HostApi> Order<D> {
         // Also of a pool that was suspended meanwhile.
         if self.follow_last(stream).is_err() {
             // Then no one event stands behind both.
-            self.lost = true;
-            return;
+            return self.wait_or_lose(stream.stream);
         }
         // What cannot be marked is remembered here.
         let _ = self.mark(stream);

@@ -105,8 +105,7 @@ impl<D: HostApi> Pool<D> {
     /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside. Costs and errors are
     /// those of [`Engine::allocate`].
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
-        let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
-        Ok(Memory::new(block, self.clone()))
+        self.allocate_or_release(bytes, stream, || false)
     }
 
     /// A block as from [`Pool::allocate`]. Where memory is short the library calls `last_resort`, with none of its
@@ -119,6 +118,7 @@ impl<D: HostApi> Pool<D> {
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Memory<D>, Error> {
         let (engine, pool) = (&self.0.engine, self.0.id);
+        let last_resort = || collect_all(engine) | last_resort();
         let block =
             engine.host().allocate_or_release(pool, bytes, stream.as_stream(), last_resort)?;
         Ok(Memory::new(block, self.clone()))
@@ -335,6 +335,18 @@ impl<D: HostApi> Clone for Pool<D> {
 }
 
 shown!([D: HostApi] Pool<D>: |it| id = it.0.id);
+
+/// [Collects](Pool::collect) in all pools of an engine in which nothing is being launched, by this thread for instance,
+/// and says whether anything went.
+pub(super) fn collect_all<D: HostApi>(engine: &Engine<D>) -> bool {
+    let all: Vec<_> = engine.pools().into_iter().flatten().map(|pool| pool.id).collect();
+    let (pools, _) = owned(engine, &all);
+    let orders = pools.iter().filter_map(|pool| pool.0.order.try_lock());
+    let finished: Vec<_> = orders.flat_map(|mut order| order.finished()).collect();
+    let any = !finished.is_empty();
+    finished.into_iter().for_each(Retired::release);
+    any
+}
 
 /// The pools among some of an engine's that have an owner, in the order of their locks; and one whose owner is going.
 pub(crate) fn owned<D: HostApi>(

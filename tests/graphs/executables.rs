@@ -1,9 +1,10 @@
 //! Executables that graphs of a pool share, within a budget.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, Functions, HostApi, StreamHandle};
-use regraph::graphs::{Capture, ExecutableOptions, Lease};
+use regraph::graphs::{Capture, ExecutableOptions, Executables, Lease, Means};
 use regraph::{Config, Engine, Error, Graph, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -352,6 +353,25 @@ fn graphs_that_are_dropped_while_they_run_leave_their_executable_to_others() {
     assert_eq!(b.ran(), [10, 20, 10]);
     b.pool.collect();
     assert_eq!(b.driver().executables(), 0);
+}
+
+#[test]
+fn what_pools_take_meanwhile_counts_for_no_executable() {
+    let b = bench(apart());
+    let graphs = [1, 2].map(|number| b.chain(&[number]));
+    let mut kept = Executables::new(apart());
+    let [first, second] = graphs.each_ref().map(|it| kept.take(b.driver(), it.handle()).unwrap());
+    let held = Cell::new(None);
+    let idle = || b.pool.allocate(8 << 20, b.streams[0]).map(|block| held.set(Some(block)));
+    let means = Means::new(&b.engine, b.pool.id(), "launch", &idle);
+    kept.ready(first, &means).unwrap();
+    // The first goes for it, after a wait in which another thread may ask for memory.
+    b.driver().fail_host_nth(0, ErrorKind::OutOfMemory);
+    kept.ready(second, &means).unwrap();
+    let figures = kept.figures();
+    assert_eq!((figures.evicted, figures.measured, figures.counted), (1, 0, NODE));
+    assert_eq!(b.pool.reserved().unwrap(), 8 << 20);
+    kept.evict_all(&means).unwrap();
 }
 
 #[test]

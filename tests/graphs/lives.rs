@@ -250,6 +250,31 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
     }
 }
 
+/// Whichever of its pools it was put aside in, and whichever pool is short.
+#[test]
+fn a_graph_dropped_in_flight_goes_where_memory_is_short() {
+    for captures in [false, true] {
+        let device = SimConfig { total_bytes: 8 * MIB, ..SimConfig::default() };
+        let driver = Arc::new(SimDriver::new(device));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pools = [(); 2].map(|()| new_pool(&engine));
+        let [s, t] = two_streams(&driver);
+        for pool in [&pools[0], &pools[1], &new_pool(&engine)] {
+            let both = graph(&engine, s, &[&pools[0], &pools[1]], 1).unwrap();
+            both.launch(s).unwrap();
+            drop(both);
+            let begin = || Capture::begin(pool, t, CaptureMode::Relaxed).unwrap();
+            let capture = captures.then(begin);
+            driver.complete_all();
+            match capture {
+                Some(capture) => drop(capture.allocate(6 * MIB, t).unwrap()),
+                None => drop(pool.allocate(6 * MIB, t).unwrap()),
+            }
+            engine.empty_cache().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_pool_that_goes_while_work_runs_goes_later() {
     let (driver, engine) = bench();
@@ -349,14 +374,17 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
     }
 }
 
-/// No one event stands behind the filling and the launches before it then: nothing follows them, and nothing of them goes.
+/// No one event stands behind the filling and the launches before it then. Where the filling cannot be waited for, as on
+/// another device, nothing follows them, and nothing of them goes.
 #[test]
 fn a_filling_that_cannot_follow_loses_the_order() {
     let is_lost = |error: Error| matches!(error, Error::OrderLost { .. });
-    let loses = |n| {
+    let loses = |n, elsewhere: bool| {
         let (driver, engine) = bench();
+        let second = driver.add_device(SimConfig::default());
         let pool = new_pool(&engine);
-        let [s, t] = two_streams(&driver);
+        let [s, here] = two_streams(&driver);
+        let t = if elsewhere { second.create_stream().unwrap() } else { here };
         let options = Options::default().warm_ups(0);
         let mut callable = Callable::new(&pool, options, |_, ()| pool.allocate(2 * MIB, s)).part(
             |stage, (), input: &mut Memory<_>, (): &mut ()| {
@@ -383,7 +411,9 @@ fn a_filling_that_cannot_follow_loses_the_order() {
         assert_eq!(engine.release_graph(id).is_ok(), lost);
         lost
     };
-    assert!((0..4).any(loses));
+    // The stream's number, and the wait for the latest launch.
+    assert_eq!([0, 1, 2].map(|n| loses(n, true)), [true, true, false]);
+    assert_eq!([0, 1, 2].map(|n| loses(n, false)), [false; 3]);
 }
 
 /// The order holds then: launches go on once the pool is resumed.
@@ -468,6 +498,13 @@ fn a_graph_is_launched_on_streams_of_several_devices_in_turn() {
     assert!(is_idle());
     pool.resume().unwrap();
     graph.launch(streams[1]).unwrap();
+    pool.play_loan(MIB, streams[1]).unwrap();
+    assert!(is_idle());
+    // So is what the stream has borrowed and given back.
+    let borrowed = pool.lend(streams[1]).unwrap().allocate(MIB).unwrap();
+    second.launch_kernel(streams[1], regraph_sim::Launch::default()).unwrap();
+    drop(borrowed);
+    assert!(!is_idle());
     pool.play_loan(MIB, streams[1]).unwrap();
     assert!(is_idle());
 }

@@ -264,6 +264,35 @@ fn sleep_with_outputs_of_planned_graphs() {
     }
 }
 
+/// Blocks whose capture's memory never came have none, or what all of them share: nothing of them is kept.
+#[test]
+fn sleep_with_planned_blocks_that_never_had_memory() {
+    for unjudged in [false, true] {
+        let h = Host::planned(PlanChoice::Exact);
+        let body = |capture: &Capture<Sim>| {
+            let output = capture.allocate(BYTES, h.stream)?;
+            h.write(h.stream, output.address(), STATE);
+            Ok::<_, Error>(output)
+        };
+        let (graph, output) = h.captured(body);
+        let capture = Capture::begin(&h.pool, h.stream, CaptureMode::Relaxed).unwrap();
+        let block = capture.allocate(BYTES, h.stream).unwrap();
+        if unjudged {
+            h.driver.end_capture(h.stream).unwrap();
+            h.engine.host().end_unjudged(capture.id()).unwrap_err();
+        }
+        drop(capture);
+        assert!(h.launch(&graph));
+        let regions = Regions::new(&h.engine);
+        regions.sleep(Tags::All).unwrap();
+        let slept = regions.report()[0].slept.map(|it| it.copied_bytes);
+        regions.wake(Tags::All).unwrap();
+        assert!(h.holds_at(output.address(), BYTES));
+        assert_eq!(slept, Some(BYTES), "{unjudged}");
+        drop(block);
+    }
+}
+
 #[test]
 fn sleep_without_contents_and_suspension() {
     let h = Host::new(Settings::default());

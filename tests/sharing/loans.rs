@@ -523,6 +523,10 @@ fn what_cannot_be_lent_says_why_and_is_freed() {
     let (driver, ours) = lender();
     let error = ours.lend(BYTES + MIB).unwrap_err();
     assert!(matches!(error, Error::NothingLent { bytes, .. } if bytes == BYTES + MIB), "{error}");
+    // A wait for the device would not cover what that stream has borrowed.
+    let elsewhere = driver.add_device(SimConfig::default()).create_stream().unwrap();
+    let error = ours.host.plugin.lend_to_process(0, POOL, MIB, elsewhere).unwrap_err();
+    assert!(matches!(error, Error::NothingLent { .. }), "{error}");
     let error = ours.host.plugin.lend_to_process(0, (5, 5), MIB, ours.stream).unwrap_err();
     assert!(matches!(error, Error::UnknownPool { .. }), "{error}");
     // What graphs read may be borrowed, and is offered to no other process.

@@ -235,7 +235,8 @@ impl<D: Transfer> Plugin<D> {
     /// nothing, and [`Sharing::offer_loan`](engine::Sharing::offer_loan) when the loan is back.
     ///
     /// # Errors
-    /// [`Error::NothingLent`] where the pool has no such place now, and where a checkpoint was taken of it;
+    /// [`Error::NothingLent`] where the pool has no such place now, where a checkpoint was taken of it, and for a stream of
+    /// another device;
     /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin; those of
     /// [`Sharing::offer_loan`](engine::Sharing::offer_loan) and [`Plugin::begin_borrowing`].
     pub fn lend_to_process(
@@ -270,7 +271,10 @@ impl<D: Transfer> Plugin<D> {
             // A restoration would end the block: no checkpoint is taken until it is there, nor after that.
             let _begins = device.begins_captures.lock();
             let checkpointed = device.pools().private.get(&key).is_some_and(|it| it.checkpointed);
-            match checkpointed {
+            // What another device's stream has borrowed before is not waited for.
+            let driver = device.engine.driver();
+            let elsewhere = driver.device_of_stream(stream)? != driver.device();
+            match checkpointed || elsewhere {
                 true => None,
                 false => device.borrow(key, Lent::Temporary, (bytes, stream))?,
             }

@@ -179,12 +179,22 @@ impl PlannedHeap {
         })
     }
 
-    /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
-    pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let graphs = self.captures.iter().filter(|it| it.owner == Owner::Graph);
-        let blocks = graphs.flat_map(|planned| &planned.blocks);
-        let freed = blocks.filter(|(_, block)| block.freed().is_some());
-        freed.map(|(&address, block)| (address, block.bytes))
+    /// What lasts of memory that came: of blocks that are not free yet, and of graphs' outputs that the host has freed,
+    /// which other graphs may read. Addresses and sizes in bytes.
+    pub(crate) fn kept_places(&self) -> Vec<(u64, u64)> {
+        let mut kept = Vec::new();
+        for planned in &self.captures {
+            for bound in &planned.bound {
+                for (start, block) in planned.blocks_in((bound.address, bound.bytes)) {
+                    if planned.owner == Owner::Graph || block.freed().is_none() {
+                        let end = (start + block.bytes).min(bound.address + bound.bytes);
+                        let start = start.max(bound.address);
+                        kept.push((start, end - start));
+                    }
+                }
+            }
+        }
+        kept
     }
 
     /// Address and size of a block.
