@@ -357,7 +357,7 @@ impl<D: Driver> Locked<'_, D> {
                     }
                     StreamStatus::Barred => true,
                     StreamStatus::Elsewhere => {
-                        positions.push(self.state.timelines.mark_elsewhere(stream));
+                        positions.push(self.state.timelines.mark_elsewhere(self.driver, stream));
                         false
                     }
                 }

@@ -517,7 +517,7 @@ impl<D: Driver> Locked<'_, D> {
         let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {
-                Some(self.state.timelines.mark_elsewhere(stream))
+                Some(self.state.timelines.mark_elsewhere(self.driver, stream))
             }
             true => Some(self.state.timelines.mark(self.driver, stream).ok_or(in_use(stream))?),
             false => None,

@@ -264,8 +264,12 @@ impl Timelines {
     }
 
     /// What the handle of a stream holds that is [`StreamStatus::Elsewhere`].
-    pub(super) fn mark_elsewhere(&mut self, stream: StreamHandle) -> Mark {
+    pub(super) fn mark_elsewhere(&mut self, driver: &impl Driver, stream: StreamHandle) -> Mark {
         let mark = self.open_mark(stream);
+        if self.device(driver, mark.timeline).is_none() {
+            // It was gone when it was first met. The host waits for the work of other devices' streams.
+            self.rows[mark.timeline.index()].device = Some(driver.device());
+        }
         self.owe(mark.timeline, Owed::Wait);
         mark
     }
@@ -477,20 +481,15 @@ impl Timelines {
             let row = &self.rows[timeline.index()];
             // Of a stream that is gone nothing is asked.
             let asked = (row.life == Life::Used).then(|| driver.is_capturing(row.stream));
-            let gone = match asked.map(|captures| captures.map_err(|error| error.kind)) {
-                None | Some(Err(ErrorKind::ContextDestroyed)) => true,
-                Some(Ok(false)) => false,
+            let covered = match asked.map(|captures| captures.map_err(|error| error.kind)) {
+                None | Some(Ok(false) | Err(ErrorKind::ContextDestroyed)) => true,
                 Some(Ok(true) | Err(ErrorKind::CaptureImplicit)) => return None,
-                Some(Err(_)) => continue,
+                Some(Err(_)) => false,
             };
-            owing.extend((row.owes > Owed::Nothing).then_some((timeline, gone)));
+            owing.extend((covered && row.owes > Owed::Nothing).then_some(timeline));
         }
-        // One that was first met when it was gone has no device to ask for: the host waits for other devices' work.
-        owing.retain(|&(timeline, gone)| {
-            let device = self.device(driver, timeline);
-            device.map_or(gone, |device| device == driver.device())
-        });
-        Some(owing.into_iter().map(|(timeline, _)| timeline).collect())
+        owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));
+        Some(owing)
     }
 
     /// Closes, without an event, the positions of timelines that owe one, before a wait until the device has done

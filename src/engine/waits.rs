@@ -183,7 +183,7 @@ impl Wait {
             }
             StreamStatus::Barred => true,
             StreamStatus::Elsewhere => {
-                self.positions.push(timelines.mark_elsewhere(stream));
+                self.positions.push(timelines.mark_elsewhere(driver, stream));
                 false
             }
             StreamStatus::Unclear => {
