@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from fake_native import CAPTURE, Refused
+from fake_native import CAPTURE, OutOfMemory, Refused
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -377,6 +377,15 @@ def test_it_does_so_where_the_capture_does_not_begin(enabled, native, monkeypatc
     with pytest.raises(regraph.torch.Error, match="sleeps"):
         torch.cuda.graph(torch.cuda.CUDAGraph(), stream=object()).__enter__()
     assert left == ([] if previous is None else [(None, None, None)])
+
+
+def test_a_plan_without_memory_is_pytorchs_error(enabled, native):
+    native.failures["capture_ending"] = OutOfMemory("the capture runs on 5 bytes in all")
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    with pytest.raises(torch.OutOfMemoryError, match="5 bytes"):
+        graph.capture_end()
+    assert native.names() == [*BEGIN, "capture_ending", *GIVEN_UP]
 
 
 def _end():

@@ -15,7 +15,7 @@ import torch
 
 from regraph import _native
 from regraph.torch import budgeting, exporting
-from regraph.torch.errors import Error
+from regraph.torch.errors import Error, OutOfMemory
 from regraph.torch.patches import Patches
 from regraph.torch.registering import GRAPHS, Marks, Registering
 from regraph.torch.staying import stay
@@ -275,8 +275,10 @@ class _Calls:
             del under_way[id(graph)]
             try:
                 _native.capture_ending(device, stream)
-            except BaseException:
+            except BaseException as error:
                 self.give_up(graph, device, stream)
+                if isinstance(error, OutOfMemory):
+                    raise torch.OutOfMemoryError(str(error)) from error
                 raise
             try:
                 end(graph)

@@ -125,6 +125,26 @@ def out_of_memory_in_capture(folder):
     assert torch.equal(output, static * 6)
 
 
+def out_of_memory_at_a_captures_end(folder):
+    """With a plan a capture fails at its end where memory is short; what follows is served."""
+    enable(settings="plan:exact")
+    torch.cuda.set_per_process_memory_fraction(0.1)
+    total = torch.cuda.get_device_properties(0).total_memory
+    stream, static = torch.cuda.current_stream(), torch.ones(MIB, device="cuda")
+
+    def capture(size: int) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            torch.zeros(size, dtype=torch.uint8, device="cuda")
+            static.add_(1)
+        return graph
+
+    expect(torch.OutOfMemoryError, lambda: capture(total // 2), "the capture runs on")
+    assert torch.cuda.current_stream() == stream
+    capture(MIB).replay()
+    assert (static == 2).all()
+
+
 def the_per_thread_default_stream(folder):
     """Tensors are made there, used there by tensors of other streams, and not made there in a capture."""
     enable()
@@ -342,6 +362,7 @@ PROGRAMS = {
         eager_tensors_that_a_capture_frees,
         out_of_memory,
         out_of_memory_in_capture,
+        out_of_memory_at_a_captures_end,
         the_per_thread_default_stream,
         uses,
         explanations,
