@@ -248,7 +248,7 @@ impl<D: Transfer> Host<D> {
         let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;
         let stream = capture.stream();
         drop(capture);
-        let second = self.begin(pool, stream, mode)?;
+        let second = self.begin(pool, stream, mode).inspect_err(|_| self.let_pools_go())?;
         if let Err(error) = self.engine.plans().follow_layout(second, layout) {
             self.abandon_capture(second)?;
             return Err(error.into());
@@ -284,8 +284,10 @@ impl<D: Transfer> Host<D> {
     pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
         self.must_be_callers(capture)?;
         let pools = self.pools_of(capture);
-        self.engine.close_capture(capture, graph)?;
-        self.closed.lock().insert(capture, pools);
+        match self.engine.close_capture(capture, graph) {
+            Ok(()) => drop(self.closed.lock().insert(capture, pools)),
+            Err(error) => drop(self.claim(Err(error), pools)?),
+        }
         Ok(())
     }
 
@@ -353,20 +355,20 @@ impl<D: Transfer> Host<D> {
     }
 
     pub(crate) fn abandon_capture(&self, capture: CaptureId) -> Fallible<()> {
-        match self.take(capture, "abandon_capture") {
+        let abandoned = match self.take(capture, "abandon_capture") {
             Ok(taken) => {
                 drop(taken);
-                self.let_pools_go();
-                Ok(())
+                Ok(None)
             }
             Err(_) => {
-                self.engine.abandon_capture(capture)?;
-                let pools = self.closed.lock().remove(&capture);
-                drop(pools);
-                self.let_pools_go();
-                Ok(())
+                let abandoned = self.engine.abandon_capture(capture);
+                abandoned.map(|()| self.closed.lock().remove(&capture))
             }
-        }
+        };
+        let abandoned = abandoned.map(drop);
+        // The engine may have rolled it back before.
+        self.let_pools_go();
+        Ok(abandoned?)
     }
 
     fn hold(&self, id: GraphId, held: Held<D>) {

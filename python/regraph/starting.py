@@ -6,6 +6,9 @@ import threading
 from regraph import _native, messages
 from regraph.errors import Error
 
+#: Variables with PyTorch's settings; the first that is set counts.
+OF_PYTORCH = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
 _lock = threading.Lock()
 #: The settings and the check of the first start.
 _started: tuple[str | None, bool | None] | None = None
@@ -51,6 +54,5 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
 
 def of_pytorch() -> tuple[str, str]:
     """The variable with settings that the environment has for PyTorch, and its text."""
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    said = ((name, text) for name in names if (text := os.environ.get(name)))
-    return next(said, (names[0], ""))
+    said = ((name, text) for name in OF_PYTORCH if (text := os.environ.get(name)))
+    return next(said, (OF_PYTORCH[0], ""))

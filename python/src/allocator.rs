@@ -49,11 +49,10 @@ pub(crate) fn history_settings() -> (usize, bool) {
     HISTORY.get().copied().unwrap_or((0, false))
 }
 
-/// Changes the settings by a text that is meant for PyTorch, in place of the one before. Returns its keys that have no
-/// effect.
+/// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.
 pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
     let before = allocator()?.settings();
-    let overlaid = SAID.lock().as_mut().map(|said| said.change(text));
+    let overlaid = SAID.lock().as_mut().map(|said| said.change(before.clone(), text));
     let Some(overlaid) = overlaid else { return Ok(Vec::new()) };
     let (settings, mut unused) =
         overlaid.map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -94,10 +94,8 @@ pub(crate) fn raised(failed: impl Into<Failed>) -> PyErr {
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(told(&refusal)),
-        other => match other.out_of_memory() {
-            Some(report) => out_of_memory(told(report)),
-            None => error(told(&other)),
-        },
+        other if other.out_of_memory().is_some() => out_of_memory(told(&other)),
+        other => error(told(&other)),
     }
 }
 

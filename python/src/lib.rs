@@ -81,8 +81,7 @@ fn start(
     // By its name: the other text may be right.
     let read = regraph_plugin::of_hosts().overlaid_by_pytorch(&pytorch);
     read.map_err(|error| PyValueError::new_err(format!("{variable}: {error}")))?;
-    let (said, unused) = Overlay::new(&pytorch, own).map_err(wrong)?;
-    let settings = said.first().clone();
+    let (said, settings, unused) = Overlay::new(&pytorch, own).map_err(wrong)?;
     let history = settings.history > 0;
     // Python frees what is live at the end of the process; late uses are for tests.
     let config = Config::default().settings(settings).report_leaks(false).find_late_uses(false);

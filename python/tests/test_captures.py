@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from fake_native import CAPTURE, Refused
+from fake_native import CAPTURE, OutOfMemory, Refused
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -361,6 +361,31 @@ def test_the_context_manager_restores_the_stream(enabled, native, fails):
         context.__exit__(None, None, None)
     # Later versions of PyTorch restore it themselves; the second time does nothing.
     assert set(left) == {(None, None, None)}
+
+
+@pytest.mark.parametrize("previous", [None, object()])
+def test_it_does_so_where_the_capture_does_not_begin(enabled, native, monkeypatch, previous):
+    left, ctx = [], types.SimpleNamespace(src_prev_stream=None)
+    ctx.__enter__ = lambda: setattr(ctx, "src_prev_stream", previous)
+    ctx.__exit__ = lambda *error: left.append(error)
+    monkeypatch.setattr(torch.cuda, "Stream", object)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: ctx)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+    native.failures["capture_beginning"] = regraph.torch.Error("the pool sleeps")
+    with pytest.raises(regraph.torch.Error, match="sleeps"):
+        torch.cuda.graph(torch.cuda.CUDAGraph(), stream=object()).__enter__()
+    assert left == ([] if previous is None else [(None, None, None)])
+
+
+def test_a_plan_without_memory_is_pytorchs_error(enabled, native):
+    native.failures["capture_ending"] = OutOfMemory("the capture runs on 5 bytes in all")
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    with pytest.raises(torch.OutOfMemoryError, match="5 bytes"):
+        graph.capture_end()
+    assert native.names() == [*BEGIN, "capture_ending", *GIVEN_UP]
 
 
 def _end():

@@ -19,6 +19,7 @@ def replaced():
         torch._C._cuda_memorySnapshot,
         torch.cuda.memory.MemPool.__init__,
         torch._C._CUDAGraph.capture_begin,
+        torch.cuda.graph.__enter__,
         torch.cuda.graph.__exit__,
         torch._C._set_cudnn_benchmark,
         vars(torch.UntypedStorage).get("_share_cuda_"),

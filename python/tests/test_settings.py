@@ -2,6 +2,8 @@
 
 import pytest
 
+from own_process import must_be_done
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
@@ -57,8 +59,23 @@ def test_keys_without_effect_are_told_once(set_settings, native):
 
 
 def test_the_name_of_the_backend_is_not_compared(set_settings, native):
-    set_settings("backend:native, garbage_collection_threshold:0.5")
+    set_settings("backend : native, garbage_collection_threshold:0.5")
     assert native.calls[0] == ("torch.settings", " garbage_collection_threshold:0.5")
+
+
+@pytest.mark.skipif(NAME is None or torch.version.cuda is None, reason="needs a PyTorch for CUDA")
+@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_nor_is_that_of_the_environment_when_pytorch_reads_it(monkeypatch, variable):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv(variable, "backend:native")
+    must_be_done(f"""
+import warnings, torch, regraph.torch
+warnings.simplefilter("ignore")
+torch.cuda.device_count = lambda: 1
+regraph.torch.enable(native=False)
+torch._C.{NAME}("garbage_collection_threshold:0.5")
+print("done")
+""")
 
 
 def test_what_is_wrong_comes_out(set_settings, native):

@@ -15,7 +15,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{Error, HostLock, PoolKey};
+use regraph_plugin::{Error, HostLock, Plugin, PoolKey};
 use regraph_sim::Call;
 
 const MIB: u64 = 1 << 20;
@@ -118,18 +118,32 @@ fn a_free_beside_a_capture_of_a_blocking_stream_waits_for_its_end() {
 
 #[test]
 fn the_per_thread_default_stream_gets_memory_without_order() {
-    let h = host();
-    assert!(h.plugin.allocate(SIZE, 0, PER_THREAD).is_err());
-    let block = h.plugin.allocate_on((), SIZE, 0, PER_THREAD).unwrap();
+    let (h, [own]) = host().with_streams();
+    let block = h.plugin.allocate(SIZE, 0, PER_THREAD).unwrap();
     h.launch(PER_THREAD);
     h.plugin.free_on((), block, Some(PER_THREAD)).unwrap();
     assert_ne!(h.plugin.allocate_on((), SIZE, 0, PER_THREAD).unwrap(), block);
-    h.driver.begin_capture(PER_THREAD, CaptureMode::Relaxed).unwrap();
+    for record in [Plugin::record_stream, Plugin::record_use] {
+        let block = h.allocate(own);
+        h.launch(PER_THREAD);
+        record(&h.plugin, block, PER_THREAD).unwrap();
+        h.free(block);
+        assert_ne!(h.allocate(own), block, "the kernel may still use it");
+    }
+    let key = h.plugin.name_pool();
+    h.start(own, key);
+    let block = h.allocate(own);
+    h.driver.wait(PER_THREAD, own).unwrap();
+    h.launch(PER_THREAD);
+    h.plugin.record_stream(block, PER_THREAD).unwrap();
     assert!(matches!(
         h.plugin.allocate_on((), SIZE, 0, PER_THREAD),
         Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::PerThread, .. }))
     ));
-    h.driver.end_capture(PER_THREAD).unwrap();
+    h.free(block);
+    assert_ne!(h.allocate(own), block, "the graph's kernel is not ordered before what follows");
+    h.driver.wait(own, PER_THREAD).unwrap();
+    h.stop(own, key);
     let (stream, other) = (h.stream(), h.stream());
     let block = h.plugin.allocate_on((), SIZE, 0, stream).unwrap();
     h.launch(stream);

@@ -808,7 +808,9 @@ fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
     let blocks = [h.allocate(s), h.allocate(s), h.allocate(t), h.allocate(t), h.allocate(t)];
     h.launch(s);
     let ended = h.plugin.capture_ending(0, s, |_, _| ());
-    assert!(matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))));
+    let failed = ended.expect_err("memory is short");
+    assert!(matches!(failed, Error::Engine(engine::Error::PlanOutOfMemory { .. })));
+    assert!(failed.out_of_memory().is_some());
     assert_eq!(heard.load(Ordering::Relaxed), 1);
     blocks.into_iter().for_each(|block| h.free(block));
 }

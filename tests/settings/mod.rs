@@ -622,31 +622,38 @@ fn texts_for_pytorch_lie_over_settings() {
     assert_eq!((own.max_split_bytes, own.check), (Some(256 << 20), false));
 }
 
-/// Each text for PyTorch replaces the one before, and a text that is put back has the settings of before.
+/// A text for PyTorch sets back what PyTorch sets back, and leaves the rest; a text that is put back has the settings of
+/// before.
 #[test]
-fn texts_for_pytorch_replace_each_other() {
-    let own = |base: Settings| base.overlaid("expandable_segments:True,memory_limit_mb:64");
+fn texts_for_pytorch_change_settings_as_there() {
+    let own = |base: Settings| {
+        base.overlaid("max_split_size_mb:256,max_non_split_rounding_mb:40,memory_limit_mb:64")
+    };
     let start = "expandable_segments:False,max_split_size_mb:512,backend:native";
-    let (mut said, unused) = regraph_plugin::Overlay::new(start, own).unwrap();
+    let (mut said, first, unused) = regraph_plugin::Overlay::new(start, own).unwrap();
     assert_eq!((unused, said.text()), (vec!["backend".to_owned()], start));
-    let first = said.first().clone();
-    assert!(first.expandable_segments, "one's own go over what is said for PyTorch at the start");
+    let expected = own(regraph_plugin::of_hosts()).unwrap().expandable_segments(false);
+    assert_eq!(first, expected, "one's own go over what is said for PyTorch at the start");
+    // As the plug-in has it.
+    let first = first.growth_step_bytes(None);
     // As engines change one key: the whole text with it behind, and the old one again, without what is the door's.
-    let (limited, _) = said.change(&format!("{start},max_split_size_mb:20")).unwrap();
-    assert_eq!(limited.max_split_bytes, Some(20 << 20));
-    assert_eq!(limited.memory_limit_bytes, Some(64 << 20));
-    assert!(!limited.expandable_segments, "later it counts");
+    let mut change = |now: &Settings, text: &str| said.change(now.clone(), text);
+    let (limited, _) = change(&first, &format!("{start},max_split_size_mb:20")).unwrap();
+    assert_eq!(limited, first.clone().max_split_bytes(Some(20 * MB)), "later it counts");
     let again = "expandable_segments:False,max_split_size_mb:512";
-    assert_eq!(said.change(again).unwrap(), (first, vec![]));
-    assert_eq!(said.text(), again);
-    let wrong = said.change("max_split_size_mb:1").unwrap_err().to_string();
+    assert_eq!(change(&limited, again).unwrap(), (first.clone(), vec![]));
+    let wrong = change(&first, "max_split_size_mb:1").unwrap_err().to_string();
     assert!(wrong.contains("max_split_size_mb"), "{wrong}");
-    assert_eq!(said.text(), again);
-    // What is left out is as without any text.
-    let (bare, _) = said.change("").unwrap();
-    assert_eq!(bare, own(regraph_plugin::of_hosts()).unwrap());
-    let (twice, _) = said.change("garbage_collection_threshold:0.5").unwrap();
-    assert_eq!(twice.max_split_bytes, None);
+    // What four keys say goes with the next text that leaves them out.
+    let go = "max_split_size_mb:64,max_non_split_rounding_mb:20,roundup_power2_divisions:4,\
+              garbage_collection_threshold:0.5";
+    let stay = "expandable_segments:True,per_process_memory_fraction:0.5";
+    let (both, _) = change(&first, &format!("{go},{stay}")).unwrap();
+    let counts = (both.garbage_collection_threshold, both.max_non_split_rounding_bytes);
+    assert_eq!(counts, (Some(0.5), 20 * MB), "what the first text did not say counts, too");
+    let expected = first.expandable_segments(true).memory_fraction(Some(0.5));
+    assert_eq!(change(&both, "history:0").unwrap().0, expected);
+    assert_eq!(said.text(), "history:0");
 }
 
 /// The table that users of the Python package read names each key, with what it is where nothing is said.

@@ -603,6 +603,22 @@ static void a_ruined_capture(void) {
     regraph_engine_destroy(e);
 }
 
+/* A call rolls it back before the caller knows. */
+static void a_ruined_capture_in_a_pool_that_was_given_up(void) {
+    bench it = begin("", false);
+    regraph_engine *e = it.engine;
+    regraph_block block;
+    regraph_graph graph;
+    OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
+    OK(regraph_pool_release(e, it.pool));
+    OK(regraph_sim_invalidate_capture(e, it.a));
+    OK(regraph_free(e, block.id));
+    IS(REGRAPH_ERROR_DRIVER, regraph_sim_end_capture(e, it.a, &graph));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, it.capture));
+    CHECK(statistics(e).all.reserved_bytes.current == 0);
+    regraph_engine_destroy(e);
+}
+
 static void journals(void) {
     bench without = begin("check:False", false);
     bench with = begin("check:False", true);
@@ -1149,6 +1165,7 @@ int main(void) {
     a_capture_again();
     an_end_of_two_steps();
     a_ruined_capture();
+    a_ruined_capture_in_a_pool_that_was_given_up();
     journals();
     plans();
     suspending();

@@ -171,7 +171,7 @@ impl Error {
     /// What was asked for and what there was, where memory is short.
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
-            Self::Engine(engine::Error::OutOfMemory(report)) => Some(report),
+            Self::Engine(error) => error.out_of_memory(),
             _ => None,
         }
     }

@@ -16,6 +16,17 @@ const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 /// `CU_STREAM_PER_THREAD`: a different stream in every thread, and a blocking one.
 const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
 
+/// A stream that is the same in every thread, and waits for what a stream holds: the legacy one waits for the calling
+/// thread's default stream.
+#[inline]
+pub(super) fn in_every_thread(stream: StreamHandle) -> StreamHandle {
+    if stream == PER_THREAD {
+        LEGACY
+    } else {
+        stream
+    }
+}
+
 /// The first half of the names of pools that [`Plugin::name_pool`] gives. PyTorch's names count up from zero
 /// in either half.
 const NAMED_HERE: u64 = 1 << 63;
@@ -36,12 +47,10 @@ impl HostLock for () {
 }
 
 impl<D: Transfer> Plugin<D> {
-    /// As [`Plugin::allocate`], for any stream that a host may name, with a lock of the host's held. The per-thread default stream is
-    /// another stream in each thread, so its requests get what [`Plugin::allocate_unordered`] gives.
+    /// As [`Plugin::allocate`], with a lock of the host's held.
     ///
     /// # Errors
-    /// Those of both; [`engine::StreamRefusal::PerThread`] while the calling thread captures on its default
-    /// stream, whose graph would not own the memory.
+    /// Those of [`Plugin::allocate`].
     #[inline]
     pub fn allocate_on(
         &self,
@@ -54,16 +63,26 @@ impl<D: Transfer> Plugin<D> {
         if let Some(address) = there.and_then(|there| there.allocate_at_once(bytes, stream)) {
             return Ok(address);
         }
-        held.unlocked(|| {
-            if stream != PER_THREAD {
-                return self.allocate(bytes, device, stream);
+        held.unlocked(|| self.allocate(bytes, device, stream))
+    }
+
+    /// What a request gets that was refused on its stream: memory that no work uses, where that is the calling thread's
+    /// default stream and does not capture.
+    #[cold]
+    pub(super) fn allocate_without_order(
+        &self,
+        bytes: u64,
+        device: u32,
+        refused: Error,
+    ) -> Result<u64, Error> {
+        match &refused {
+            Error::Engine(engine::Error::Stream {
+                why: engine::StreamRefusal::PerThread, ..
+            }) if self.device(device)?.engine.driver().is_capturing(PER_THREAD) == Ok(false) => {
+                self.allocate_unordered(bytes, device)
             }
-            if self.device(device)?.engine.driver().is_capturing(PER_THREAD) != Ok(false) {
-                let why = engine::StreamRefusal::PerThread;
-                return Err(engine::Error::Stream { call: "allocate", stream, why }.into());
-            }
-            self.allocate_unordered(bytes, device)
-        })
+            _ => Err(refused),
+        }
     }
 
     /// Hands out memory that no work uses any more, whichever stream uses it next, for hosts that name no
@@ -109,8 +128,7 @@ impl<D: Transfer> Plugin<D> {
         if address == 0 {
             return Ok(());
         }
-        // The legacy stream waits for what the calling thread's default stream holds.
-        let stream = stream.map(|stream| if stream == PER_THREAD { LEGACY } else { stream });
+        let stream = stream.map(in_every_thread);
         let (device, block) = self.take_out(address)?;
         match !self.watch.is_on() && device.engine.host().free_at_once(block, stream) {
             true => Ok(()),

@@ -58,6 +58,7 @@ pub use sharing::{Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
+use hosts::in_every_thread;
 use regraph::driver::{DriverError, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
@@ -147,16 +148,21 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Hands out at least `bytes` of a device's memory to what `stream` submits next, and returns the
-    /// address; 0 for no bytes. See [`Engine::allocate`].
+    /// address; 0 for no bytes. See [`Engine::allocate`]. The per-thread default stream is another stream in each
+    /// thread, so its requests get what [`Plugin::allocate_unordered`] gives.
     ///
     /// # Errors
-    /// [`Error::Engine`], with [`engine::Error::OutOfMemory`](regraph::engine::Error::OutOfMemory)
-    /// after pools without graphs were given back; [`Error::Driver`] where a device cannot be had.
+    /// [`Error::Engine`], with [`engine::Error::OutOfMemory`](regraph::engine::Error::OutOfMemory) after pools without
+    /// graphs were given back, and [`PerThread`](regraph::engine::StreamRefusal::PerThread) while the calling thread's
+    /// default stream captures, whose graph would not own the memory; [`Error::Driver`] where a device cannot be had.
     pub fn allocate(&self, bytes: u64, device: u32, stream: StreamHandle) -> Result<u64, Error> {
         if bytes == 0 {
             return Ok(0);
         }
-        self.device(device)?.allocate(bytes, stream)
+        match self.device(device)?.allocate(bytes, stream) {
+            Err(refused) => self.allocate_without_order(bytes, device, refused),
+            allocated => allocated,
+        }
     }
 
     /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there
@@ -195,7 +201,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownAddress`] where no live block of any device begins there.
     pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
         let (device, block) = self.find(address, "record_stream")?;
-        Ok(device.engine.record_stream(block, stream)?)
+        Ok(device.engine.record_stream(block, in_every_thread(stream))?)
     }
 
     /// Says that a stream's work so far includes its last use of the block at an address. See [`Engine::record_use`].
@@ -204,7 +210,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownAddress`] where no live block of any device begins there.
     pub fn record_use(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
         let (device, block) = self.find(address, "record_use")?;
-        Ok(device.engine.record_use(block, stream)?)
+        Ok(device.engine.record_use(block, in_every_thread(stream))?)
     }
 
     /// Gives free memory back to the driver: pools that no graph uses any more first, then what streams have freed. Waits

@@ -20,39 +20,37 @@ pub fn of_hosts() -> Settings {
         .plan(PlanChoice::Auto)
 }
 
-/// The settings of a host to which texts for PyTorch are given, one after the other.
+/// Texts for PyTorch that a host is given, one after the other, and what they leave of its own settings.
 ///
-/// As with PyTorch, each text stands for all that is said: it replaces the one before, and what it leaves out is as
-/// without any. Programs change one key by giving the whole text with it, and put the old text back.
+/// As with PyTorch, a text that leaves out one of four keys sets that back ([`Overlay::change`]), and leaves all others.
+/// Programs change one key by giving the whole text with it, and put the old text back.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     /// Without any text.
     own: Settings,
-    /// Of the first text, over which the host's own settings go.
-    first: Settings,
-    /// What the first text says by itself.
-    said_first: Settings,
+    /// Keys of the first text that the host's own settings went over: what it said, and what they say.
+    over: Vec<(&'static str, String, String)>,
     text: String,
 }
 
 impl Overlay {
-    /// Of a first text, and the host's own settings, which go over it. Returns also the keys of the text that mean
-    /// nothing here.
+    /// Of a first text, and the host's own settings, which go over it. Returns also the settings with both, and the keys
+    /// of the text that mean nothing here.
     ///
     /// # Errors
     /// The first thing in the texts that is not allowed.
     pub fn new(
         text: &str,
         own: impl Fn(Settings) -> Result<Settings, SettingsError>,
-    ) -> Result<(Self, Vec<String>), SettingsError> {
-        let (said_first, unused) = of_hosts().overlaid_by_pytorch(text)?;
-        let first = own(said_first.clone())?;
-        Ok((Self { own: own(of_hosts())?, first, said_first, text: text.to_owned() }, unused))
-    }
-
-    /// The settings with the first text.
-    pub fn first(&self) -> &Settings {
-        &self.first
+    ) -> Result<(Self, Settings, Vec<String>), SettingsError> {
+        let (said, unused) = of_hosts().overlaid_by_pytorch(text)?;
+        let first = own(said.clone())?;
+        let names =
+            |key| text.split(',').filter_map(|it| it.split(':').next()).any(|it| it.trim() == key);
+        let over = said.values().zip(first.values());
+        let over = over.map(|((key, said), (_, first))| (key, said, first));
+        let over = over.filter(|(key, said, first)| names(*key) && said != first).collect();
+        Ok((Self { own: own(of_hosts())?, over, text: text.to_owned() }, first, unused))
     }
 
     /// The latest text.
@@ -60,18 +58,27 @@ impl Overlay {
         &self.text
     }
 
-    /// The settings with another text instead, and its keys that mean nothing here. What it names goes over the
-    /// host's own settings, unless it says what the first one said: then they are those of the first.
+    /// The settings that another text makes of those of now, and its keys that mean nothing here. What it names goes
+    /// over the host's own settings, but for what the first text said too and they replaced.
     ///
     /// # Errors
     /// The first thing in the text that is not allowed. Nothing has changed.
-    pub fn change(&mut self, text: &str) -> Result<(Settings, Vec<String>), SettingsError> {
-        let (said, unused) = of_hosts().overlaid_by_pytorch(text)?;
-        let settings = if said == self.said_first {
-            self.first.clone()
-        } else {
-            self.own.clone().overlaid_by_pytorch(text)?.0
-        };
+    pub fn change(
+        &mut self,
+        now: Settings,
+        text: &str,
+    ) -> Result<(Settings, Vec<String>), SettingsError> {
+        let base = now
+            .max_split_bytes(self.own.max_split_bytes)
+            .max_non_split_rounding_bytes(self.own.max_non_split_rounding_bytes)
+            .garbage_collection_threshold(self.own.garbage_collection_threshold)
+            .rounding(self.own.rounding);
+        let (mut settings, unused) = base.overlaid_by_pytorch(text)?;
+        for (key, said, own) in &self.over {
+            if settings.values().any(|(it, value)| it == *key && value == *said) {
+                settings = settings.overlaid(&format!("{key}:{own}"))?;
+            }
+        }
         text.clone_into(&mut self.text);
         Ok((settings, unused))
     }

@@ -15,7 +15,7 @@ import torch
 
 from regraph import _native
 from regraph.torch import budgeting, exporting
-from regraph.torch.errors import Error
+from regraph.torch.errors import Error, OutOfMemory
 from regraph.torch.patches import Patches
 from regraph.torch.registering import GRAPHS, Marks, Registering
 from regraph.torch.staying import stay
@@ -83,7 +83,7 @@ def calls() -> "_Calls":
 def install(patches: Patches) -> None:
     """Replaces methods of PyTorch's native graph class, which every Python class of graphs calls.
 
-    And that of `torch.cuda.graph` which ends a capture.
+    And those of `torch.cuda.graph` which begin and end a capture.
     """
     global _calls
     graph = torch._C._CUDAGraph
@@ -96,7 +96,17 @@ def install(patches: Patches) -> None:
     for name in ("capture_end", "capture_end_pre"):
         if hasattr(graph, name):
             patches.replace(graph, name, calls.ending(getattr(graph, name)))
-    leave = torch.cuda.graph.__exit__
+    enter, leave = torch.cuda.graph.__enter__, torch.cuda.graph.__exit__
+
+    @functools.wraps(enter)
+    def enter_capture(self: Any) -> Any:
+        try:
+            return enter(self)
+        except BaseException:
+            # PyTorch leaves the capture's stream current where the capture does not begin.
+            if self.stream_ctx.src_prev_stream is not None:
+                self.stream_ctx.__exit__(None, None, None)
+            raise
 
     @functools.wraps(leave)
     def exit_capture(self: Any, *args: Any) -> Any:
@@ -118,6 +128,7 @@ def install(patches: Patches) -> None:
             _add_note(raised, f"The CUDA graph capture could not be ended either: {failure}")
             return None
 
+    patches.replace(torch.cuda.graph, "__enter__", enter_capture)
     patches.replace(torch.cuda.graph, "__exit__", exit_capture)
 
 
@@ -133,7 +144,7 @@ def judge_capture(stream: torch.cuda.Stream | int | None = None) -> None:
     """Has the checker examine a capture that the program began without PyTorch (`cudaStreamBeginCapture`).
 
     Call it just before the capture ends: it gets no more memory afterwards. Without this call such a capture is not
-    examined, which a message on standard error says when it is noticed that the capture is over. Captures of
+    examined, which a message says when it is noticed that the capture is over. Captures of
     `torch.cuda.graph` and of `torch.cuda.CUDAGraph` are examined in any case; here nothing happens for them.
 
     Args:
@@ -264,8 +275,10 @@ class _Calls:
             del under_way[id(graph)]
             try:
                 _native.capture_ending(device, stream)
-            except BaseException:
+            except BaseException as error:
                 self.give_up(graph, device, stream)
+                if isinstance(error, OutOfMemory):
+                    raise torch.OutOfMemoryError(str(error)) from error
                 raise
             try:
                 end(graph)

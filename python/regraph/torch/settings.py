@@ -1,13 +1,14 @@
 """Settings that a program gives to PyTorch's allocator: those that mean the same here count."""
 
 import functools
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable
 
 import torch
 
-from regraph import _native
+from regraph import _native, starting
 from regraph.torch.patches import Patches
 
 #: PyTorch's own allocator of pinned memory goes on, and reads these.
@@ -19,7 +20,10 @@ _changing = threading.Lock()
 
 
 def install(patches: Patches) -> None:
-    """Replaces the functions that set PyTorch's settings."""
+    """Replaces the functions that set PyTorch's settings, before PyTorch's allocator is."""
+    # PyTorch reads the environment when it needs a setting of it, for pinned memory say, and then compares the backend
+    # that it names with the allocator of that time.
+    names_backend = any("backend" in os.environ.get(name, "") for name in starting.OF_PYTORCH)
     # PyTorch 2.7 has the second, 2.11 the first.
     for name in (
         "_accelerator_setAllocatorSettings",
@@ -27,6 +31,8 @@ def install(patches: Patches) -> None:
     ):
         original = getattr(torch._C, name, None)
         if original is not None:
+            if names_backend:
+                original(starting.of_pytorch()[1])
             patches.replace(torch._C, name, _setter(original))
 
 
@@ -47,8 +53,9 @@ def _setter(original: Callable[[str], None]) -> Callable[[str], None]:
     def set_settings(text: str) -> None:
         # PyTorch's own errors, and what its allocator of pinned memory reads. It would compare the
         # backend's name with regraph's.
+        parts = text.split(",")
         with _changing:
-            original(",".join(part for part in text.split(",") if part.strip() != "backend:native"))
+            original(",".join(it for it in parts if "".join(it.split()) != "backend:native"))
             unused = _native.change_settings(text)
         tell_unused(unused, stacklevel=2)
 

@@ -125,6 +125,51 @@ def out_of_memory_in_capture(folder):
     assert torch.equal(output, static * 6)
 
 
+def out_of_memory_at_a_captures_end(folder):
+    """With a plan a capture fails at its end where memory is short; what follows is served."""
+    enable(settings="plan:exact")
+    torch.cuda.set_per_process_memory_fraction(0.1)
+    total = torch.cuda.get_device_properties(0).total_memory
+    stream, static = torch.cuda.current_stream(), torch.ones(MIB, device="cuda")
+
+    def capture(size: int) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            torch.zeros(size, dtype=torch.uint8, device="cuda")
+            static.add_(1)
+        return graph
+
+    expect(torch.OutOfMemoryError, lambda: capture(total // 2), "the capture runs on")
+    assert torch.cuda.current_stream() == stream
+    capture(MIB).replay()
+    assert (static == 2).all()
+
+
+def the_per_thread_default_stream(folder):
+    """Tensors are made there, used there by tensors of other streams, and not made there in a capture."""
+    enable()
+    main_stream, own = torch.cuda.Stream(), torch.cuda.ExternalStream(2)
+    torch.cuda.set_stream(main_stream)
+    for number in range(100):
+        value = torch.full((MIB,), number, device="cuda")
+        own.wait_stream(main_stream)
+        with torch.cuda.stream(own):
+            found = value * 2
+        value.record_stream(own)
+        del value
+        torch.full((MIB,), -1, device="cuda")
+        with torch.cuda.stream(own):
+            assert (found == 2 * number).all()
+
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
+            own.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(own):
+                torch.empty(MIB, device="cuda")
+
+    expect(RuntimeError, capture, "per-thread")
+
+
 def uses(folder):
     """A use is recorded, and one that cannot be says why."""
     enable()
@@ -317,6 +362,8 @@ PROGRAMS = {
         eager_tensors_that_a_capture_frees,
         out_of_memory,
         out_of_memory_in_capture,
+        out_of_memory_at_a_captures_end,
+        the_per_thread_default_stream,
         uses,
         explanations,
         traces,

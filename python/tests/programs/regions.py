@@ -221,7 +221,9 @@ def what_sleeps_is_named(folder):
             static.add(1)
 
     expect(RuntimeError, allocate, 'region "weights"')
+    stream = torch.cuda.current_stream()
     expect(RuntimeError, capture, 'region "graphs"')
+    assert torch.cuda.current_stream() == stream
     expect(regraph.torch.Error, lambda: regraph.torch.sleep("weight"), '"weight"')
     regraph.torch.wake()
     assert holds(weights, 1)
