@@ -129,17 +129,20 @@ def out_of_memory_at_a_captures_end(folder):
     """With a plan a capture fails at its end where memory is short; what follows is served."""
     enable(settings="plan:exact")
     torch.cuda.set_per_process_memory_fraction(0.1)
-    total = torch.cuda.get_device_properties(0).total_memory
+    limit = torch.cuda.get_device_properties(0).total_memory // 10
     stream, static = torch.cuda.current_stream(), torch.ones(MIB, device="cuda")
 
-    def capture(size: int) -> torch.cuda.CUDAGraph:
+    def capture(*sizes: int) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            torch.zeros(size, dtype=torch.uint8, device="cuda")
+            # Each fits by itself.
+            live = [torch.zeros(size, dtype=torch.uint8, device="cuda") for size in sizes]
             static.add_(1)
+            del live
         return graph
 
-    expect(torch.OutOfMemoryError, lambda: capture(total // 2), "the capture runs on")
+    sizes = 5 * [3 * limit // 10]
+    expect(torch.OutOfMemoryError, lambda: capture(*sizes), "the capture runs on")
     assert torch.cuda.current_stream() == stream
     capture(MIB).replay()
     assert (static == 2).all()
