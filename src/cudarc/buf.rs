@@ -21,11 +21,10 @@ use crate::shown::shown;
 /// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is: by its copies and by
 /// cuBLAS (`DevicePtr`, `DevicePtrMut`), and as a kernel argument by reference.
 ///
-/// Dropping a buffer frees it, on any thread, in a capture too. Each use records its stream; the program orders the
-/// streams, by `CudaStream::join` for instance. A launch or copy lends its stream only, so the engine knows that stream
-/// by its handle: the program must not destroy it before the buffer is dropped, and then by
-/// [`retire_stream`](super::retire_stream). The engine keeps the buffer's own stream, and those of
-/// [`Buf::record_stream`].
+/// Dropping a buffer frees it, on any thread, in a capture too. It has no events: cudarc asks for its pointer with each
+/// call's stream, which is recorded, and the program orders the streams, by `CudaStream::join` for instance. The engine
+/// keeps the buffer's own stream and those of [`Buf::record_stream`]. Any other stream that uses it the program destroys
+/// after the buffer is dropped, by [`retire_stream`](super::retire_stream).
 ///
 /// One call of cudarc names the wrong stream: `memcpy_dtod` from another context names the source's stream and not the
 /// stream that copies. Call [`Buf::record_stream`] with the latter.

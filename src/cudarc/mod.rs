@@ -10,44 +10,10 @@
 //!   capture uses a `CudaSlice`.
 //! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
-//! cudarc asks a buffer for its pointer together with the stream of the call. So every use by another stream is
-//! recorded, and a buffer is freed by dropping it, on any thread, in a capture too.
-//!
 //! A kernel's launcher tells its stream to cudarc's own slices alone, so this module reads the stream from the
 //! launcher's `Debug` text. With a version of cudarc that has another text, buffers that are kernel arguments are never
 //! freed, a warning is logged once, and [`Statistics::lost_bytes`](crate::Statistics::lost_bytes) counts them.
-//! [`Buf::on`] does not need the text.
-//!
-//! A buffer has no events of its own. The program orders streams, inside captures and outside, with `CudaStream::join`
-//! for instance; recorded uses only say when memory may be used again.
-//!
-//! ```no_run
-//! // The same crate as a dependency `cudarc` of the program's own, if that has the same version.
-//! use regraph::cudarc::cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
-//! use regraph::cudarc::{engine, Error};
-//! use regraph::driver::CaptureMode;
-//! use regraph::engine::{Config, PoolConfig};
-//! use regraph::graphs::Pool;
-//!
-//! # fn example(kernel: &CudaFunction) -> Result<(), Error> {
-//! let context = CudaContext::new(0)?;
-//! let stream = context.new_stream()?;
-//! // SAFETY: `input`, which the graph uses, outlives its launches.
-//! let engine = unsafe { engine(&context, Config::default()) }?;
-//! let pool = Pool::new(&engine, PoolConfig::default());
-//! let input = pool.clone_htod(&stream, &[1.0_f32; 100])?; // outlives the graph
-//! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::ThreadLocal, |capture| {
-//!     let mut output = capture.alloc_zeros::<f32>(&stream, 100)?;
-//!     let config = LaunchConfig::for_num_elems(100);
-//!     // SAFETY: the kernel takes two pointers, and 100 elements of each.
-//!     unsafe { stream.launch_builder(kernel).arg(&input).arg(&mut output).launch(config) }?;
-//!     Ok::<_, Error>(output)
-//! })?;
-//! graph.launch(&stream)?;
-//! let values = stream.clone_dtoh(&output)?;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Buf::on`] does not need the text. The README has a whole program, [`Buf`] the calls of one.
 
 mod buf;
 mod create;

@@ -266,10 +266,9 @@ impl Timelines {
     /// What the handle of a stream holds that is [`StreamStatus::Elsewhere`].
     pub(super) fn mark_elsewhere(&mut self, driver: &impl Driver, stream: StreamHandle) -> Mark {
         let mark = self.open_mark(stream);
-        if self.device(driver, mark.timeline).is_none() {
-            // It was gone when it was first met. The host waits for the work of other devices' streams.
-            self.rows[mark.timeline.index()].device = Some(driver.device());
-        }
+        // The host waits for other devices' work: a stream that was gone when it was first met counts as this one's.
+        let device = self.device(driver, mark.timeline).unwrap_or_else(|| driver.device());
+        self.rows[mark.timeline.index()].device = Some(device);
         self.owe(mark.timeline, Owed::Wait);
         mark
     }

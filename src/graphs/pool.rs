@@ -343,9 +343,7 @@ pub(super) fn collect_all<D: HostApi>(engine: &Engine<D>) -> bool {
     let (pools, _) = owned(engine, &all);
     let orders = pools.iter().filter_map(|pool| pool.0.order.try_lock());
     let finished: Vec<_> = orders.flat_map(|mut order| order.finished()).collect();
-    let any = !finished.is_empty();
-    finished.into_iter().for_each(Retired::release);
-    any
+    finished.into_iter().map(Retired::release).count() > 0
 }
 
 /// The pools among some of an engine's that have an owner, in the order of their locks; and one whose owner is going.

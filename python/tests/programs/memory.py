@@ -132,17 +132,19 @@ def out_of_memory_at_a_captures_end(folder):
     limit = torch.cuda.get_device_properties(0).total_memory // 10
     stream, static = torch.cuda.current_stream(), torch.ones(MIB, device="cuda")
 
-    def capture(*sizes: int) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
+    def capture(size: int) -> torch.cuda.CUDAGraph:
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.graph(graph):
-            # Each fits by itself.
-            live = [torch.zeros(size, dtype=torch.uint8, device="cuda") for size in sizes]
+            # One tensor lives at a time, but neither stream knows when the other one is done.
+            side.wait_stream(torch.cuda.current_stream())
+            torch.zeros(size, dtype=torch.uint8, device="cuda")
+            with torch.cuda.stream(side):
+                torch.zeros(size, dtype=torch.uint8, device="cuda")
+            torch.cuda.current_stream().wait_stream(side)
             static.add_(1)
-            del live
         return graph
 
-    sizes = 5 * [3 * limit // 10]
-    expect(torch.OutOfMemoryError, lambda: capture(*sizes), "the capture runs on")
+    expect(torch.OutOfMemoryError, lambda: capture(6 * limit // 10), "the capture runs on")
     assert torch.cuda.current_stream() == stream
     capture(MIB).replay()
     assert (static == 2).all()

@@ -181,20 +181,19 @@ impl PlannedHeap {
 
     /// What lasts of memory that came: of blocks that are not free yet, and of graphs' outputs that the host has freed,
     /// which other graphs may read. Addresses and sizes in bytes.
-    pub(crate) fn kept_places(&self) -> Vec<(u64, u64)> {
-        let mut kept = Vec::new();
-        for planned in &self.captures {
-            for bound in &planned.bound {
-                for (start, block) in planned.blocks_in((bound.address, bound.bytes)) {
-                    if planned.owner == Owner::Graph || block.freed().is_none() {
-                        let end = (start + block.bytes).min(bound.address + bound.bytes);
-                        let start = start.max(bound.address);
-                        kept.push((start, end - start));
-                    }
-                }
-            }
-        }
-        kept
+    pub(crate) fn kept_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.captures.iter().flat_map(|planned| {
+            let lasts =
+                |block: &PlannedBlock| planned.owner == Owner::Graph || block.freed().is_none();
+            planned.bound.iter().flat_map(move |bound| {
+                let (low, high) = (bound.address, bound.address + bound.bytes);
+                let blocks = planned.blocks_in((low, high - low)).filter(move |it| lasts(it.1));
+                blocks.map(move |(at, block)| {
+                    let start = at.max(low);
+                    (start, (at + block.bytes).min(high) - start)
+                })
+            })
+        })
     }
 
     /// Address and size of a block.
