@@ -224,7 +224,9 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
         self.0.alter(|locked| {
-            locked.foresee_capture(stream);
+            locked.assign_stream(stream, true);
+            // What waits for it is marked first, since that is not possible while it captures.
+            locked.poll_waits(usize::MAX);
             locked.state.timelines.expect(locked.driver, stream);
         })
     }
@@ -237,7 +239,9 @@ impl<D: Driver> HostCalls<'_, D> {
     /// [`StreamRefusal::PerThread`].
     pub fn may_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "may_capture")?;
-        self.0.alter(|locked| locked.foresee_capture(stream))
+        self.0.alter(|locked| {
+            locked.assign_stream(stream, true);
+        })
     }
 
     /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
@@ -906,12 +910,6 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         Ok(slot)
-    }
-
-    /// A stream is about to capture: what waits for it is marked first, since that is not possible meanwhile.
-    fn foresee_capture(&mut self, stream: StreamHandle) {
-        self.assign_stream(stream, true);
-        self.poll_waits(usize::MAX);
     }
 
     fn add_capture(&mut self, id: CaptureId, stream: StreamHandle) -> CaptureSlot {
