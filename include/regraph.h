@@ -1935,8 +1935,8 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
  * after cuStreamBeginCapture(). `capture` gets the capture's id.
  *
  * The first allocation on a stream that captures does the same. If the graph has conditional nodes, the engine must
- * know its capture, by this call or by an allocation, before the body of a conditional node is captured into the same
- * pool, and the capture must end after that of the body. A capture that uses blocks of a pool without allocating from
+ * know its capture in each pool that the body of a conditional node is captured into, by this call or by an allocation,
+ * before the body is captured, and the capture must end after that of the body. A capture that uses blocks of a pool without allocating from
  * it should name that pool here too.
  *
  * Threads: the one that captures.

@@ -23,8 +23,8 @@ use crate::shown::shown;
 ///
 /// Dropping a buffer frees it, on any thread, in a capture too. It has no events: cudarc asks for its pointer with each
 /// call's stream, which is recorded, and the program orders the streams, by `CudaStream::join` for instance. The engine
-/// keeps the buffer's own stream and those of [`Buf::record_stream`]. Any other stream that uses it the program destroys
-/// after the buffer is dropped, by [`retire_stream`](super::retire_stream).
+/// keeps the buffer's own stream and those of [`Buf::record_stream`]. The program destroys any
+/// other stream that uses it after the buffer is dropped, by [`retire_stream`](super::retire_stream).
 ///
 /// One call of cudarc names the wrong stream: `memcpy_dtod` from another context names the source's stream and not the
 /// stream that copies. Call [`Buf::record_stream`] with the latter.

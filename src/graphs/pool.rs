@@ -336,8 +336,8 @@ impl<D: HostApi> Clone for Pool<D> {
 
 shown!([D: HostApi] Pool<D>: |it| id = it.0.id);
 
-/// [Collects](Pool::collect) in all pools of an engine in which nothing is being launched, by this thread for instance,
-/// and says whether anything went.
+/// [Collects](Pool::collect) in all pools of an engine but those in which a thread, perhaps this one, is launching, and
+/// says whether any graph went.
 pub(super) fn collect_all<D: HostApi>(engine: &Engine<D>) -> bool {
     let all: Vec<_> = engine.pools().into_iter().flatten().map(|pool| pool.id).collect();
     let (pools, _) = owned(engine, &all);

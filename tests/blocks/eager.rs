@@ -603,7 +603,7 @@ fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
     }
 }
 
-/// The engine meets it at the free, when nobody can say any more which device it was of.
+/// The engine meets the stream at the free, when the driver cannot tell its device any more.
 #[test]
 fn what_a_stream_used_that_was_never_named_while_its_context_lived_waits_for_the_device() {
     let (b, [own, other]) = bench(Config::default()).with_streams();

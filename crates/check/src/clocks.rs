@@ -1,9 +1,9 @@
 //! Which pairs are in order by what their streams waited for, in one pass over the graph and the looks.
 //!
 //! All users of the earlier block are completed before any of the later one starts if
-//! - what each stream of the earlier one waited for when its uses ended is completed before what comes after all that
-//!   the later one's stream waited for when it was handed out: before that is completed, and where one of the edges that
-//!   lead on from there proves an order of starts only, behind a full edge;
+//! - what each stream of the earlier one waited for when its uses ended is completed before any node starts that comes
+//!   after all that the later one's stream waited for when it was handed out. Such a node starts when that is completed,
+//!   unless an edge leads on from there that proves an order of starts only: then only what is completed before that counts;
 //! - no step of those streams is broken in the time of the uses: the users of the earlier block come before the
 //!   former, and those of the later one after the latter;
 //! - the edges in between are as they were seen, and all prove something. What is in between is known by numbers: a
@@ -187,8 +187,7 @@ impl<'a> Clocks<'a> {
     /// by full edges alone, what it comes after and itself. Uses `room` where there are several.
     fn behind<'c>(&'c self, terminals: &[u32], room: &'c mut Vec<Lanes>) -> &'c [Lanes] {
         let of = |node: u32| {
-            let early = self.size > self.width && self.graph.leads_early(node);
-            let from = self.row(node) + if early { self.width } else { 0 };
+            let from = self.row(node) + if self.graph.leads_early(node) { self.width } else { 0 };
             &self.kept[from..from + self.width]
         };
         if let [node] = *terminals {
@@ -262,7 +261,7 @@ pub(super) fn doubtful(
     let goes_on = |pair: &Pair| {
         let [earlier, later] = pair.blocks(history);
         earlier.own.stream == later.own.stream
-            && !(graph.has_starts() && leads_early(pair.later))
+            && !leads_early(pair.later)
             && is_whole(pair)
             && users.begins_whole(later)
             && users.ends_whole(earlier, |stream, look| users.goes_on(stream, look, later))
