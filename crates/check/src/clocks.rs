@@ -261,7 +261,7 @@ pub(super) fn doubtful(
     let goes_on = |pair: &Pair| {
         let [earlier, later] = pair.blocks(history);
         earlier.own.stream == later.own.stream
-            && !leads_early(pair.later)
+            && !(graph.has_starts() && leads_early(pair.later))
             && is_whole(pair)
             && users.begins_whole(later)
             && users.ends_whole(earlier, |stream, look| users.goes_on(stream, look, later))
