@@ -209,10 +209,10 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(())
     }
 
-    /// Tells the engine that the calling thread is about to begin a capture on `stream`, marks what waits for streams,
-    /// and records an event there, so that the capture may have the place of a block from before it that it frees
-    /// itself: one of the first pool that it uses, and of this stream alone. Such a block is one of the capture from
-    /// then on, if what the stream was given by now is completed at the free; else it waits as any other.
+    /// Tells the engine that the calling thread is about to begin a capture on `stream`, and records an event there, so
+    /// that the capture may have the place of a block from before it that it frees itself: one of the first pool that it
+    /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream was given by
+    /// now is completed at the free; else it waits as any other.
     ///
     /// **The host promises** that the stream is given no work outside captures that uses a block of that pool until the
     /// next [`Engine::begin_capture`] that names the stream: that of this capture, directly after it has begun; and
@@ -225,8 +225,6 @@ impl<D: Driver> HostCalls<'_, D> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
         self.0.alter(|locked| {
             locked.assign_stream(stream, true);
-            // What waits for it is marked first, since that is not possible while it captures.
-            locked.poll_waits(usize::MAX);
             locked.state.timelines.expect(locked.driver, stream);
         })
     }

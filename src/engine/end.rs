@@ -658,17 +658,20 @@ impl<D: Driver> Engine<D> {
     /// # Panics
     /// If the checker has panicked, which is a bug. Then the graph must not be launched, and keeps its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        let mut state = self.lock()?;
         let unknown = || Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let closed = self.verdicts.take(capture).ok_or_else(unknown)?;
+        let closed = self.change(|locked| {
+            let closed = self.verdicts.take(capture).ok_or_else(unknown)?;
+            if closed.evidence.is_none() && closed.thread.is_none() {
+                locked.state.adopt_lent(closed.report.graph, closed.end);
+            }
+            // Events on the capture's streams: the next capture may come before any other call that could record them.
+            locked.poll_waits(usize::MAX);
+            Ok(closed)
+        })?;
         let Closed { mut report, end, evidence, thread } = closed;
-        if evidence.is_none() && thread.is_none() {
-            state.adopt_lent(report.graph, end);
-            return Ok(*report);
-        }
         // Without the engine's lock: other threads go on.
-        drop(state);
         let judged = match evidence {
+            None if thread.is_none() => return Ok(*report),
             Some(evidence) => Some(evidence.judge()),
             None => thread
                 .and_then(|judging| judging.join().unwrap_or_else(|panic| resume_unwind(panic))),

@@ -143,9 +143,8 @@ impl Wait {
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let concurrent = under_way.ids_of(pool);
-        let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
         self.captures.retain(|it| under_way.slot(it.0).is_some());
+        let concurrent = under_way.ids_of(pool);
         let first = matches!(self.unannounced, Unannounced::Untold | Unannounced::Perhaps);
         if self.unannounced == Unannounced::Untold {
             self.unannounced = Unannounced::No;
@@ -153,25 +152,15 @@ impl Wait {
         let mut streams = std::mem::take(&mut self.streams);
         let promised = self.unannounced == Unannounced::Promised;
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
-            StreamStatus::Outside => {
-                let mark = timelines.open_mark(stream);
-                timelines.fence(driver, mark.timeline);
-                self.positions.push(mark);
-                false
-            }
-            StreamStatus::Inside(_) | StreamStatus::Unclear if promised => true,
-            StreamStatus::Inside(capture) => {
-                // Where all streams were in announced captures when the block was freed, a stream that is in another
-                // one now came into that only since: its graph cannot use the block.
-                let may_use = first
-                    || self.unannounced != Unannounced::No
-                    || self.captures.contains(&(capture, true));
+            StreamStatus::Unclear if promised => true,
+            // Where all streams were in announced captures when the block was freed, a stream that is in another one
+            // now came into that only since: its graph cannot use the block.
+            StreamStatus::Inside(capture)
+                if !promised && (first || self.unannounced != Unannounced::No) =>
+            {
                 if under_way.slot(capture).is_some() {
-                    if may_use {
-                        users.push(capture);
-                        self.wait_for(&[capture], true);
-                        self.wait_for(&concurrent, false);
-                    }
+                    users.push(capture);
+                    self.wait_for(&[capture], true);
                 } else if !timelines.has_ended(capture) {
                     // Never heard of: the host has not said whose graph it will be.
                     if first {
@@ -181,6 +170,13 @@ impl Wait {
                 }
                 true
             }
+            // A mark on a stream that captures is reached by an event that is recorded afterwards.
+            StreamStatus::Outside | StreamStatus::Inside(_) => {
+                let mark = timelines.open_mark(stream);
+                timelines.fence(driver, mark.timeline);
+                self.positions.push(mark);
+                false
+            }
             StreamStatus::Barred => true,
             StreamStatus::Elsewhere => {
                 self.positions.push(timelines.mark_elsewhere(driver, stream));
@@ -188,6 +184,7 @@ impl Wait {
             }
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
+                let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
                 self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
                     _ if first && all.is_empty() => Unannounced::Perhaps,
@@ -200,6 +197,10 @@ impl Wait {
             }
         });
         self.streams = streams;
+        if self.captures.iter().any(|it| it.1) {
+            // Each may be a part of the one that uses it.
+            self.wait_for(&concurrent, false);
+        }
         self.positions.retain(|&mut mark| !timelines.is_reached(mark));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }

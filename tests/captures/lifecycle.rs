@@ -6,6 +6,7 @@ use crate::owned;
 use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{with_frames, Config, Error, HostFrame, PoolConfig, Unknown};
 use regraph_cli::replay::{replay, Options};
+use regraph_sim::Call;
 use regraph_trace::Sources;
 
 /// Found by review: a ruined capture was accepted, on a graph that may be gone.
@@ -34,6 +35,34 @@ fn a_ruined_capture_that_the_library_ends_is_over() {
     );
     assert!(!error.contains("end it"), "{error}");
     assert_eq!(b.driver.is_capturing(s), Ok(false));
+}
+
+/// Each of them frees a block from before, which waits for the stream that they are captured on, one after the other.
+#[test]
+fn captures_in_a_row_ask_as_much_as_the_first_ones() {
+    for in_two_steps in [false, true] {
+        let (b, [s]) = bench(Config::default()).with_streams();
+        let blocks: Vec<_> = (0..100).map(|_| b.allocate(s)).collect();
+        b.launch(s);
+        let asked: Vec<u64> = blocks
+            .into_iter()
+            .map(|block| {
+                let before = b.driver.calls(Call::CaptureStatus);
+                let capture = b.begin(s);
+                b.launch_and_free(s, block);
+                match in_two_steps {
+                    true => {
+                        b.engine.close_capture(capture, b.graph(s)).unwrap();
+                        b.driver.end_capture(s).unwrap();
+                        b.engine.verdict(capture).unwrap();
+                    }
+                    false => drop(b.finish(s, capture)),
+                }
+                b.driver.calls(Call::CaptureStatus) - before
+            })
+            .collect();
+        assert_eq!(asked[5..50], asked[55..], "in two steps: {in_two_steps}");
+    }
 }
 
 #[test]
