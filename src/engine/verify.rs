@@ -227,7 +227,9 @@ impl Page<'_> {
                 let premapped = counted == 0 && row.premapped() > 0;
                 holds!(!ordered && !premapped, "{}", self.of(heap, "as without its captures"));
                 for (id, range) in row.each_range() {
-                    let RangeState::Pending { capture, owner, .. } = range.state else { continue };
+                    let RangeState::Pending { capture, owner, .. } = range.state() else {
+                        continue;
+                    };
                     let home = captures.find(capture).filter(|it| it.pools.contains(&label.id));
                     let known = home.is_some_and(|home| {
                         let nodes = home.proof.nodes();
@@ -265,7 +267,7 @@ impl Page<'_> {
             let waiting = waiting.graphs_in(label.id);
             holds!(waiting.is_none(), "{label} has no graphs, and of theirs waits {waiting:?}");
             let heaps = pool.heaps().into_iter().flat_map(|heap| pools.heap(heap).each_range());
-            let mut lent = heaps.map(|(_, range)| range.state);
+            let mut lent = heaps.map(|(_, range)| range.state());
             let lent =
                 lent.any(|it| matches!(it, RangeState::StreamOrdered { users: Users::Lent, .. }));
             let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();

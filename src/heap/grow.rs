@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::place::{Placed, Requester};
-use super::range::{Range, RangeId, RangeState, SegmentId, Users};
+use super::range::{RangeId, RangeState, SegmentId, Users};
 use super::segment::{create, unit, HeapSegment};
 use super::{enter_row, Heap, MemoryMove, Plan, Supply};
 use crate::capture::Proof;
@@ -112,9 +112,9 @@ impl Heap {
             };
             let placed = self.carve(first, bytes);
             // What is left over of a hole that was filled lies beside what is free above it.
-            let rest = self.ranges[placed.range].next;
+            let rest = self.ranges[placed.range].next();
             if let Some(rest) =
-                rest.filter(|&it| matches!(self.ranges[it].state, RangeState::Idle { .. }))
+                rest.filter(|&it| matches!(self.ranges[it].state(), RangeState::Idle { .. }))
             {
                 self.merge(rest);
             }
@@ -192,7 +192,7 @@ impl Heap {
     ) -> Option<Site> {
         let before = |range: Option<RangeId>| {
             let from = range.filter(|_| !apart);
-            self.usable(from, |range| range.previous, bytes, requester, proof)
+            self.usable(from, |range| range.previous(), bytes, requester, proof)
         };
         let mut best: Option<Site> = None;
         let mut offer = |site: Site| {
@@ -204,19 +204,19 @@ impl Heap {
         // What lies apart leaves the holes to what is to lie there.
         for &hole in self.holes.iter().filter(|_| !apart) {
             let range = &self.ranges[hole];
-            let (address, hole) = (range.address, Some(hole));
-            let (first, below) = before(range.previous);
+            let (address, hole) = (range.address(), Some(hole));
+            let (first, below) = before(range.previous());
             let missing = (bytes - below).next_multiple_of(unit);
-            if missing <= range.bytes {
+            if missing <= range.bytes() {
                 offer(Site { missing, address, first, hole });
             }
-            let (_, above) = self.usable(range.next, |it| it.next, bytes, requester, proof);
+            let (_, above) = self.usable(range.next(), |it| it.next(), bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
-            if missing <= range.bytes {
-                let first = range.next.filter(|_| missing == 0);
+            if missing <= range.bytes() {
+                let first = range.next().filter(|_| missing == 0);
                 offer(Site { missing, address: range.end() - missing, first, hole });
-            } else if below + range.bytes + above >= bytes {
-                offer(Site { missing: range.bytes, address, first, hole });
+            } else if below + range.bytes() + above >= bytes {
+                offer(Site { missing: range.bytes(), address, first, hole });
             }
         }
         if let Some(segment) = self.growing {
@@ -240,19 +240,17 @@ impl Heap {
         (address, bytes): (u64, u64),
         most: u64,
     ) -> Result<RangeId, DriverError> {
-        let Range { address: start, segment, .. } = self.ranges[hole];
-        let rest = self.ranges[hole].end() - address - bytes;
-        let pieces = self.segment(segment).map(driver, (address, bytes), most)?;
+        let range = &self.ranges[hole];
+        let (start, rest) = (range.address(), range.end() - address - bytes);
+        let pieces = self.segment(range.segment()).map(driver, (address, bytes), most)?;
         self.note_change(MemoryMove::Map, (address, bytes), pieces);
         let idle = RangeState::Idle { users: Users::Eager };
         if rest > 0 {
-            self.ranges[hole].bytes -= rest;
-            let above = self.insert_after(hole, (address + bytes, rest), RangeState::Hole);
+            let above = self.cut_back(hole, rest, RangeState::Hole);
             self.holes.push(above);
         }
         let id = if start < address {
-            self.ranges[hole].bytes -= bytes;
-            self.insert_after(hole, (address, bytes), idle)
+            self.cut_back(hole, bytes, idle)
         } else {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
@@ -267,9 +265,9 @@ impl Heap {
     pub(crate) fn idle_at_end(&self, unit: u64) -> u64 {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
         let last = growing.filter(|segment| segment.premapped() == 0).and_then(|it| it.last);
-        let idle = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Idle { .. });
-        let ranges = std::iter::successors(last, |&id| self.ranges[id].previous);
-        let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes).sum();
+        let idle = |id: &RangeId| matches!(self.ranges[*id].state(), RangeState::Idle { .. });
+        let ranges = std::iter::successors(last, |&id| self.ranges[id].previous());
+        let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes()).sum();
         // Pieces of the arena are mapped from its beginning on.
         idle - idle % unit
     }
@@ -290,7 +288,7 @@ impl Heap {
         let behind = bytes.saturating_sub(idle).max(1).next_multiple_of(granularity);
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {
-            let last = segment.last.map(|last| self.ranges[last].state);
+            let last = segment.last.map(|last| self.ranges[last].state());
             segment.premapped() == 0 && segment.room() >= behind && last != Some(RangeState::Hole)
         };
         let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
@@ -307,7 +305,7 @@ impl Heap {
         };
         let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
         let start = address + mapped;
-        let hole = self.ranges.insert((start, bytes), segment, (last, None), RangeState::Hole);
+        let hole = self.ranges.append((start, bytes), segment, last, RangeState::Hole);
         self.holes.push(hole);
         let segment = self.segment(segment);
         (segment.mapped, segment.last) = (mapped + bytes, Some(hole));
@@ -319,7 +317,7 @@ impl Heap {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
         let growing = growing.filter(|it| it.premapped() == 0);
         let last = growing.and_then(|segment| segment.last);
-        let hole = last.filter(|&last| self.ranges[last].state == RangeState::Hole);
+        let hole = last.filter(|&last| self.ranges[last].state() == RangeState::Hole);
         hole.into_iter().for_each(|hole| self.join_holes(hole));
     }
 
@@ -338,15 +336,15 @@ impl Heap {
         let (from, to) = (base + from, base + to.next_multiple_of(step));
         let here = |hole: &RangeId| {
             let hole = &self.ranges[*hole];
-            hole.address < address + bytes && address < hole.end()
+            hole.address() < address + bytes && address < hole.end()
         };
         let holes: Vec<RangeId> = self.holes.iter().copied().filter(here).collect();
         let (unit, mut came) = (unit(driver.memory_support()), false);
         for hole in holes {
             // An arena may begin anywhere, and a hole is whole units.
             let whole = &self.ranges[hole];
-            let (start, end) = (whole.address.max(from), whole.end().min(to));
-            let start = start - (start - whole.address) % unit;
+            let (start, end) = (whole.address().max(from), whole.end().min(to));
+            let start = start - (start - whole.address()) % unit;
             let end = start + (end - start).next_multiple_of(unit);
             if end - start > limit {
                 return Ok(came);
@@ -363,7 +361,7 @@ impl Heap {
         let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
         let state = RangeState::Idle { users: Users::Eager };
         let start = address + mapped - bytes;
-        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
+        let id = self.ranges.append((start, bytes), segment, last, state);
         self.segment(segment).last = Some(id);
         self.list(id);
         id
@@ -453,7 +451,7 @@ impl Heap {
         self.premapped -= bytes;
         self.grown = None;
         let id = self.append(segment, bytes);
-        self.ranges[id].stamp = self.clock;
+        self.ranges.set_stamp(id, self.clock);
         self.merge(id);
     }
 

@@ -55,7 +55,7 @@ impl Kept {
 impl Heap {
     /// A graph may find something in an allocated or waiting range that its launch did not write.
     pub(crate) fn keep(&mut self, id: RangeId) {
-        let range = (self.ranges[id].address, self.ranges[id].end());
+        let range = (self.ranges[id].address(), self.ranges[id].end());
         self.kept.insert(range);
     }
 
@@ -72,9 +72,9 @@ impl Heap {
 
     /// Free memory of graphs in which they keep nothing between launches: addresses and sizes in bytes.
     pub(crate) fn temporary_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let temporary = |id: &RangeId| self.ranges[*id].state.idle_users() == Some(Users::Graphs);
+        let temporary = |id: &RangeId| self.ranges[*id].state().idle_users() == Some(Users::Graphs);
         let ids = self.free_ids().filter(temporary);
-        ids.map(|id| (self.ranges[id].address, self.ranges[id].bytes))
+        ids.map(|id| self.ranges[id].place())
     }
 
     /// Nothing is kept: the pool has no graph.
@@ -88,13 +88,13 @@ impl Heap {
         let since = self.clock;
         let mut at = Some(id);
         while let Some(part) = at {
-            let (address, end) = (self.ranges[part].address, self.ranges[part].end());
+            let (address, end) = (self.ranges[part].address(), self.ranges[part].end());
             let (kept, until) = self.kept.at(address);
             // What lies above is in no list yet, and of no kind that a neighbour could take in.
             at = (until < end).then(|| self.split(part, until));
             let users = if kept { Users::Kept } else { Users::Graphs };
             self.ranges.set_state(part, idle(users, closed));
-            self.ranges[part].stamp = since;
+            self.ranges.set_stamp(part, since);
             self.list(part);
             self.merge(part);
         }
@@ -106,7 +106,7 @@ impl Heap {
             return;
         }
         for id in self.ids_where(|state| matches!(state, RangeState::Idle { .. })) {
-            if let RangeState::Idle { users } = self.ranges[id].state {
+            if let RangeState::Idle { users } = self.ranges[id].state() {
                 self.ranges.set_state(id, RangeState::Closed { users });
                 self.has_closed = true;
             }
@@ -120,7 +120,7 @@ impl Heap {
         }
         for id in self.ids_where(|state| matches!(state, RangeState::Closed { .. })) {
             // It may have been merged into the one before.
-            if let RangeState::Closed { users } = self.ranges[id].state {
+            if let RangeState::Closed { users } = self.ranges[id].state() {
                 self.ranges.set_state(id, RangeState::Idle { users });
                 self.merge(id);
             }
@@ -149,7 +149,7 @@ impl Heap {
         proof: Proof<'_>,
     ) -> Option<u64> {
         let site = self.open_site(driver, bytes, requester, proof)?;
-        let address = self.ranges[site.first].address;
+        let address = self.ranges[site.first].address();
         // What was opened lies above what was idle.
         self.merge(site.first_closed);
         Some(address)
@@ -169,7 +169,7 @@ impl Heap {
         }
         let seeds = self.free_ids().filter(|&id| self.is_closed(id)).take(LOOKED_AT);
         let sites = seeds.filter_map(|id| self.opening(id, bytes, requester, proof));
-        let address = |site: &Opening| self.ranges[site.first_closed].address;
+        let address = |site: &Opening| self.ranges[site.first_closed].address();
         let site = sites.min_by_key(|site| (site.missing, address(site)))?;
         self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
         Some(site)
@@ -183,14 +183,14 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Opening> {
-        let step = |range: &Range| range.previous;
-        let (first, below) = self.usable(self.ranges[id].previous, step, bytes, requester, proof);
+        let step = |range: &Range| range.previous();
+        let (first, below) = self.usable(self.ranges[id].previous(), step, bytes, requester, proof);
         let missing = bytes - below;
         let mut held = 0;
         let mut at = Some(id);
         while let Some(closed) = at.filter(|&at| held < missing && self.is_closed(at)) {
-            held += self.ranges[closed].bytes;
-            at = self.ranges[closed].next;
+            held += self.ranges[closed].bytes();
+            at = self.ranges[closed].next();
         }
         let first = first.unwrap_or(id);
         (held >= missing).then_some(Opening { missing, first_closed: id, first })
@@ -199,14 +199,13 @@ impl Heap {
     /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment. What is opened is one with
     /// what is idle above it, and not with what is idle below it.
     fn open_from(&mut self, first: RangeId, missing: u64, unit: u64) {
-        let Range { address, segment, .. } = self.ranges[first];
-        let start = self.segment(segment).address;
+        let address = self.ranges[first].address();
+        let start = self.segment(self.ranges[first].segment()).address;
         let end = start + (address + missing - start).next_multiple_of(unit);
         let mut at = Some(first);
-        while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
-            let Range { next, state: RangeState::Closed { users }, .. } = self.ranges[id] else {
-                return;
-            };
+        while let Some(id) = at.filter(|&id| self.ranges[id].address() < end) {
+            let RangeState::Closed { users } = self.ranges[id].state() else { return };
+            let next = self.ranges[id].next();
             if end < self.ranges[id].end() {
                 self.split(id, end);
             }
@@ -218,7 +217,7 @@ impl Heap {
     }
 
     fn is_closed(&self, id: RangeId) -> bool {
-        matches!(self.ranges[id].state, RangeState::Closed { .. })
+        matches!(self.ranges[id].state(), RangeState::Closed { .. })
     }
 }
 

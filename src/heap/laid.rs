@@ -34,7 +34,7 @@ impl Heap {
             Requester::Outside { .. } if self.may_split(bytes) => {}
             _ => return None,
         }
-        let holds = |range: &Range| range.address <= address && address < range.end();
+        let holds = |range: &Range| range.address() <= address && address < range.end();
         let first = self.free_ids().find(|&id| holds(&self.ranges[id]))?;
         let end = address + bytes;
         let mut at = first;
@@ -45,11 +45,11 @@ impl Heap {
             if end <= self.ranges[at].end() {
                 break;
             }
-            at = self.ranges[at].next?;
+            at = self.ranges[at].next()?;
         }
         self.clock += 1;
         let first =
-            if self.ranges[first].address < address { self.split(first, address) } else { first };
+            if self.ranges[first].address() < address { self.split(first, address) } else { first };
         Some(self.carve(first, bytes))
     }
 
@@ -60,7 +60,8 @@ impl Heap {
         let mut segments = self.segments.iter().flatten();
         segments.find(|it| it.address <= address && end <= it.address + it.mapped)?;
         let holes = self.holes.iter().map(|&hole| &self.ranges[hole]);
-        let here = holes.map(|hole| hole.end().min(end).saturating_sub(hole.address.max(address)));
+        let here =
+            holes.map(|hole| hole.end().min(end).saturating_sub(hole.address().max(address)));
         Some(here.sum())
     }
 
@@ -81,8 +82,8 @@ impl Heap {
         let (mut begin, mut last) = (0, None);
         for id in self.free_ids().filter(|&id| self.may_take(id, requester, proof)) {
             let range = &self.ranges[id];
-            if last.is_none() || range.previous != last {
-                begin = range.address;
+            if last.is_none() || range.previous() != last {
+                begin = range.address();
             }
             last = Some(id);
             let end = range.end();
@@ -113,7 +114,7 @@ impl Heap {
             let mut reached = address;
             for &(id, (start, bytes), segment) in &mapped[first..] {
                 let follows = start <= reached && reached < start + bytes;
-                let pending = matches!(self.ranges[id].state, RangeState::Pending { .. });
+                let pending = matches!(self.ranges[id].state(), RangeState::Pending { .. });
                 if !follows || pending || segment != mapped[first].2 {
                     return false;
                 }
@@ -138,7 +139,7 @@ impl Heap {
             let start = mapped.partition_point(|&(_, (start, _), _)| start <= address) - 1;
             let (start, _, segment) = mapped[start];
             // Rows of a segment below the place before may be gone, or other ranges by now.
-            let here = last.filter(|&last| self.ranges[last].segment.index() == segment);
+            let here = last.filter(|&last| self.ranges[last].segment().index() == segment);
             let place = self.claim_from(here.unwrap_or(start), address, bytes);
             last = Some(place.0);
             claimed.push(place);
@@ -158,22 +159,22 @@ impl Heap {
         self.clock += 1;
         let mut first = start;
         while self.ranges[first].end() <= address {
-            first = self.ranges[first].next.expect(HELD);
+            first = self.ranges[first].next().expect(HELD);
         }
         let mut cuts: Vec<Cut> = Vec::new();
         let mut users = Users::Eager;
         let mut lower = None;
-        if self.ranges[first].address < address {
-            lower = Some((first, self.ranges[first].address));
+        if self.ranges[first].address() < address {
+            lower = Some((first, self.ranges[first].address()));
             first = self.split(first, address);
         }
         let mut at = first;
         loop {
             let above = (self.ranges[at].end() > end).then(|| self.split(at, end));
-            match self.ranges[at].state {
+            match self.ranges[at].state() {
                 RangeState::Waiting => {
                     let lower = lower.take();
-                    let was = lower.unwrap_or((at, self.ranges[at].address));
+                    let was = lower.unwrap_or((at, self.ranges[at].address()));
                     cuts.push((was, [lower.map(|(id, _)| id), above]));
                     self.leave(at);
                 }
@@ -191,10 +192,10 @@ impl Heap {
             if above.is_some() || self.ranges[at].end() == end {
                 break;
             }
-            at = self.ranges[at].next.expect(HELD);
+            at = self.ranges[at].next().expect(HELD);
         }
-        while self.ranges[first].bytes < bytes {
-            let next = self.ranges[first].next.expect(HELD);
+        while self.ranges[first].bytes() < bytes {
+            let next = self.ranges[first].next().expect(HELD);
             self.absorb_next(first, next);
         }
         self.in_blocks += bytes;
@@ -203,13 +204,12 @@ impl Heap {
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
     pub(super) fn split(&mut self, id: RangeId, address: u64) -> RangeId {
-        let Range { block, stamp, state, .. } = self.ranges[id];
-        let upper = (address, self.ranges[id].end() - address);
-        self.ranges[id].bytes -= upper.1;
-        let rest = self.insert_after(id, upper, state);
+        let range = &self.ranges[id];
+        let (state, block, stamp) = (range.state(), range.block(), range.stamp());
+        let rest = self.cut_back(id, range.end() - address, state);
         self.ranges.unite_markers(rest, id);
-        let range = &mut self.ranges[rest];
-        (range.block, range.stamp) = (block, stamp);
+        self.ranges.set_block(rest, block);
+        self.ranges.set_stamp(rest, stamp);
         match state {
             RangeState::StreamOrdered { .. } => self.ordered += 1,
             // Its bytes wait already.

@@ -40,7 +40,7 @@ use crate::journal::BlockNumber;
 use crate::settings::Settings;
 use kept::Kept;
 use place::Vain;
-use range::{Range, Ranges, SegmentId};
+use range::{Ranges, SegmentId};
 use runs::Runs;
 
 /// What a heap is for and how it gets memory.
@@ -187,14 +187,14 @@ impl Heap {
 
     /// Address and size of a range.
     pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
-        (self.ranges[id].address, self.ranges[id].bytes)
+        self.ranges[id].place()
     }
 
     /// Every range that is not in a block, with the last block that lay there.
     pub(crate) fn unallocated(&self) -> impl Iterator<Item = (RangeId, Option<BlockNumber>)> + '_ {
         self.ranges.ids().map(|id| (id, &self.ranges[id])).filter_map(|(id, range)| {
-            let free = !matches!(range.state, RangeState::Allocated | RangeState::Hole);
-            free.then_some((id, range.block))
+            let free = !matches!(range.state(), RangeState::Allocated | RangeState::Hole);
+            free.then_some((id, range.block()))
         })
     }
 
@@ -202,28 +202,28 @@ impl Heap {
     fn free_ids(&self) -> impl Iterator<Item = RangeId> + '_ {
         self.runs.iter().flat_map(|(_, _, first)| {
             std::iter::successors(Some(first), |&id| {
-                self.ranges[id].next.filter(|&next| self.ranges[next].state.is_free())
+                self.ranges[id].next().filter(|&next| self.ranges[next].state().is_free())
             })
         })
     }
 
     /// The free ranges whose state a test picks, in address order.
     fn ids_where(&self, picks: impl Fn(RangeState) -> bool) -> Vec<RangeId> {
-        self.free_ids().filter(|&id| picks(self.ranges[id].state)).collect()
+        self.free_ids().filter(|&id| picks(self.ranges[id].state())).collect()
     }
 
     /// Where the memory around an allocated range begins, and how far it goes on without a hole.
     pub(crate) fn surroundings(&self, id: RangeId) -> (u64, u64) {
-        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Hole);
+        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state(), RangeState::Hole);
         let mut first = id;
-        while let Some(previous) = self.ranges[first].previous.filter(|id| !is_hole(id)) {
+        while let Some(previous) = self.ranges[first].previous().filter(|id| !is_hole(id)) {
             first = previous;
         }
         let mut last = id;
-        while let Some(next) = self.ranges[last].next.filter(|id| !is_hole(id)) {
+        while let Some(next) = self.ranges[last].next().filter(|id| !is_hole(id)) {
             last = next;
         }
-        let start = self.ranges[first].address;
+        let start = self.ranges[first].address();
         (start, self.ranges[last].end() - start)
     }
 
@@ -235,12 +235,12 @@ impl Heap {
         let (mut largest, mut run, mut end) = (0, 0, 0);
         for id in self.free_ids() {
             let range = &self.ranges[id];
-            let takes = range.state.users() == Some(Users::Eager)
-                && !matches!(range.state, RangeState::Pending { .. });
-            let joins = takes && range.address == end && range.previous.is_some();
+            let takes = range.state().users() == Some(Users::Eager)
+                && !matches!(range.state(), RangeState::Pending { .. });
+            let joins = takes && range.address() == end && range.previous().is_some();
             run = match takes {
-                true if joins && !self.plan.whole => run + range.bytes,
-                true => range.bytes,
+                true if joins && !self.plan.whole => run + range.bytes(),
+                true => range.bytes(),
                 false => 0,
             };
             end = range.end();
@@ -252,10 +252,10 @@ impl Heap {
     /// Every range with memory in it, in any order: its address and size, and the number of its segment.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids =
-            self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, RangeState::Hole));
+            self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state(), RangeState::Hole));
         ids.map(|id| {
             let range = &self.ranges[id];
-            (id, (range.address, range.bytes), range.segment.index())
+            (id, range.place(), range.segment().index())
         })
     }
 
@@ -272,7 +272,7 @@ impl Heap {
     }
 
     pub(crate) fn state(&self, id: RangeId) -> RangeState {
-        self.ranges[id].state
+        self.ranges[id].state()
     }
 
     /// What must precede new work in a free range of a capture, or had to precede a block that a capture allocated.
@@ -316,7 +316,7 @@ impl Heap {
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
     pub(crate) fn free_idle(&mut self, id: RangeId, users: Users, block: BlockNumber) {
-        self.ranges[id].block = Some(block);
+        self.ranges.set_block(id, Some(block));
         self.settle(id, users, false);
     }
 
@@ -359,10 +359,9 @@ impl Heap {
             return true;
         }
         self.leave(id);
-        let range = self.ranges.set_state(id, RangeState::Pending { capture, owner, users });
-        range.block = Some(block);
-        let Range { address, bytes, previous, next, .. } = *range;
-        self.add_run(id, (address, bytes), (previous, next));
+        self.ranges.set_state(id, RangeState::Pending { capture, owner, users });
+        self.ranges.set_block(id, Some(block));
+        self.add_run(id);
         false
     }
 
@@ -373,7 +372,7 @@ impl Heap {
 
     /// Takes an allocated range out of use without making it free for any stream.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
-        self.ranges[id].block = Some(block);
+        self.ranges.set_block(id, Some(block));
         self.hold(id);
     }
 
@@ -398,7 +397,7 @@ impl Heap {
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
-            let RangeState::Pending { capture: of, users, .. } = self.ranges[id].state else {
+            let RangeState::Pending { capture: of, users, .. } = self.ranges[id].state() else {
                 continue;
             };
             if of != capture {
@@ -450,8 +449,8 @@ impl Heap {
 
     /// Counts an allocated range, or one that waits, out of its kind.
     fn leave(&mut self, id: RangeId) {
-        let bytes = self.ranges[id].bytes;
-        match self.ranges[id].state {
+        let bytes = self.ranges[id].bytes();
+        match self.ranges[id].state() {
             RangeState::Allocated => self.in_blocks -= bytes,
             RangeState::Waiting => self.holding.end_wait(bytes),
             _ => {}
@@ -461,14 +460,14 @@ impl Heap {
     /// Lets an unlisted range wait.
     fn hold(&mut self, id: RangeId) {
         self.leave(id);
-        let bytes = self.ranges.set_state(id, RangeState::Waiting).bytes;
+        let bytes = self.ranges.set_state(id, RangeState::Waiting).bytes();
         self.holding.begin_wait(bytes);
     }
 
     /// Makes an unlisted range idle, and closed beside closed memory, so that whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, users: Users) {
-        let Range { previous, next, .. } = self.ranges[id];
-        let is_closed = |id: RangeId| match self.ranges[id].state {
+        let (previous, next) = self.ranges[id].sides();
+        let is_closed = |id: RangeId| match self.ranges[id].state() {
             RangeState::Closed { users: of } => of.are_graphs() == users.are_graphs(),
             _ => false,
         };
@@ -480,14 +479,14 @@ impl Heap {
     fn settle(&mut self, id: RangeId, users: Users, closed: bool) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
-        let place = (self.ranges[id].address, self.ranges[id].end());
+        let place = (self.ranges[id].address(), self.ranges[id].end());
         if !users.are_graphs() {
             self.kept.remove(place);
         } else if self.is_kept(place) {
             return self.settle_cut(id, closed);
         }
         self.ranges.set_state(id, idle(users, closed));
-        self.ranges[id].stamp = self.clock;
+        self.ranges.set_stamp(id, self.clock);
         self.list(id);
         self.merge(id);
     }
@@ -495,17 +494,18 @@ impl Heap {
     /// Merges a listed idle range with idle neighbours of its kind.
     fn merge(&mut self, id: RangeId) {
         self.merge_next(id);
-        let Range { state, previous, .. } = self.ranges[id];
-        if let Some(previous) = previous.filter(|&it| self.ranges[it].state == state) {
+        let state = self.ranges[id].state();
+        let previous = self.ranges[id].previous();
+        if let Some(previous) = previous.filter(|&it| self.ranges[it].state() == state) {
             self.merge_next(previous);
         }
     }
 
     /// Merges a listed idle range with the next one if that is of its kind.
     fn merge_next(&mut self, id: RangeId) {
-        let Range { state, next, stamp, .. } = self.ranges[id];
-        if let Some(next) = next.filter(|&next| self.ranges[next].state == state) {
-            self.ranges[id].stamp = stamp.max(self.ranges[next].stamp);
+        let range = &self.ranges[id];
+        if let Some(next) = range.next().filter(|&it| self.ranges[it].state() == range.state()) {
+            self.ranges.set_stamp(id, range.stamp().max(self.ranges[next].stamp()));
             self.absorb_next(id, next);
         }
     }
@@ -513,28 +513,24 @@ impl Heap {
     /// Enters a free range into the runs.
     #[inline]
     fn list(&mut self, id: RangeId) {
-        let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
-        self.add_run(id, (address, bytes), (previous, next));
-        self.ordered += usize::from(matches!(state, RangeState::StreamOrdered { .. }));
+        self.add_run(id);
+        let is_ordered = matches!(self.ranges[id].state(), RangeState::StreamOrdered { .. });
+        self.ordered += usize::from(is_ordered);
     }
 
     #[inline]
-    fn add_run(
-        &mut self,
-        id: RangeId,
-        place: (u64, u64),
-        (previous, next): (Option<RangeId>, Option<RangeId>),
-    ) {
-        let is_free = |id: Option<RangeId>| id.is_some_and(|id| self.ranges[id].state.is_free());
-        let beside = (is_free(previous), is_free(next));
-        self.runs.add(place, id, beside);
+    fn add_run(&mut self, id: RangeId) {
+        let is_free = |id: Option<RangeId>| id.is_some_and(|id| self.ranges[id].state().is_free());
+        let (previous, next) = self.ranges[id].sides();
+        self.runs.add(self.ranges[id].place(), id, (is_free(previous), is_free(next)));
     }
 
     /// Takes a free range out of the runs.
     fn unlist(&mut self, id: RangeId) {
-        let Range { address, bytes, next, state, .. } = self.ranges[id];
-        self.note_taken(state);
-        self.runs.cut(self.runs.of(address), (address, bytes), next);
+        let range = &self.ranges[id];
+        let (place, next) = (range.place(), range.next());
+        self.note_taken(range.state());
+        self.runs.cut(self.runs.of(place.0), place, next);
     }
 
     /// Counts a free range out of its kind.
@@ -547,22 +543,19 @@ impl Heap {
         self.segments[segment.index()].as_mut().expect("ranges lie in segments")
     }
 
-    /// Puts a range between another one and the next of their segment.
-    fn insert_after(&mut self, id: RangeId, place: (u64, u64), state: RangeState) -> RangeId {
-        let Range { segment, next, .. } = self.ranges[id];
-        let new = self.ranges.insert(place, segment, (Some(id), next), state);
-        if next.is_none() {
-            self.segment(segment).last = Some(new);
+    /// Cuts so many bytes off the high end of a range, as one of its own without markers.
+    fn cut_back(&mut self, id: RangeId, bytes: u64, state: RangeState) -> RangeId {
+        let part = self.ranges.cut_back(id, bytes, state);
+        if self.ranges[part].next().is_none() {
+            self.segment(self.ranges[part].segment()).last = Some(part);
         }
-        new
+        part
     }
 
     /// Adds a range's bytes to the one before it. What they are to the runs stays as it is.
     fn absorb_next(&mut self, id: RangeId, next: RangeId) {
-        let Range { bytes, segment, .. } = self.ranges[next];
-        self.ranges.remove(next);
-        self.ranges[id].bytes += bytes;
-        let segment = self.segment(segment);
+        self.ranges.absorb_next(id, next);
+        let segment = self.segment(self.ranges[id].segment());
         if segment.last == Some(next) {
             segment.last = Some(id);
         }

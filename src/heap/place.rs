@@ -75,11 +75,11 @@ impl Heap {
                 return None;
             }
             let whole = self.tightest(bytes, requester, proof)?;
-            return Some(self.carve(whole, self.ranges[whole].bytes));
+            return Some(self.carve(whole, self.ranges[whole].bytes()));
         }
         if let (Requester::Outside { timeline }, false) = (requester, self.may_split(bytes)) {
             let whole = self.whole_range(bytes, timeline)?;
-            return Some(self.carve(whole, self.ranges[whole].bytes));
+            return Some(self.carve(whole, self.ranges[whole].bytes()));
         }
         let tries = if all { usize::MAX } else { self.tries(requester) };
         let found = match requester {
@@ -160,7 +160,7 @@ impl Heap {
     ) -> Option<Search> {
         let (mut first, mut last_id, mut last) = (from, from, &self.ranges[from]);
         // A place would begin at `start`; what lies from there to `known` may be taken.
-        let (mut start, mut known, end) = (last.address, last.address, last.address + left);
+        let (mut start, mut known, end) = (last.address(), last.address(), last.address() + left);
         loop {
             let until = start + bytes;
             if until > end {
@@ -170,23 +170,23 @@ impl Heap {
                 return Some(Search::Found(first, run));
             }
             while last.end() < until {
-                last_id = last.next?;
+                last_id = last.next()?;
                 last = &self.ranges[last_id];
             }
             // From the last range down: what lies below one that may not be taken is of no use.
             let (mut at, mut range) = (last_id, last);
             while takes(range) {
-                if range.address <= known {
+                if range.address() <= known {
                     return Some(Search::Found(first, run));
                 }
-                at = range.previous?;
+                at = range.previous()?;
                 range = &self.ranges[at];
             }
             *tries -= 1;
             if *tries == 0 {
                 return Some(Search::GaveUp(at));
             }
-            first = range.next?;
+            first = range.next()?;
             (start, known) = (range.end(), last.end());
         }
     }
@@ -207,10 +207,12 @@ impl Heap {
         let Vain { last, failures } = self.vain[number];
         let is_above = |&(id, address): &(RangeId, u64)| {
             let range = &self.ranges[id];
-            range.address == address && range.state.is_free() && address > self.ranges[low].address
+            range.address() == address
+                && range.state().is_free()
+                && address > self.ranges[low].address()
         };
         let from = last.filter(is_above).map_or(low, |(id, _)| id);
-        let address = self.ranges[from].address;
+        let address = self.ranges[from].address();
         let (run, mut tries) = (self.runs.of(address), self.tries(requester));
         let takes = |range: &Range| self.takes(range, requester, proof);
         let left = self.runs.end(run) - address;
@@ -218,7 +220,7 @@ impl Heap {
         let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
         let (last, place) = match found {
             Some(Search::Found(first, run)) => (last, Some((first, run))),
-            Some(Search::GaveUp(last)) => (Some((last, self.ranges[last].address)), None),
+            Some(Search::GaveUp(last)) => (Some((last, self.ranges[last].address())), None),
             None => (None, None),
         };
         let failures = match place {
@@ -238,9 +240,9 @@ impl Heap {
 
     /// The smallest range that holds a block and may be taken, where none is split.
     fn tightest(&self, bytes: u64, requester: Requester, proof: Proof<'_>) -> Option<RangeId> {
-        let holds = |id: &RangeId| self.ranges[*id].bytes >= bytes;
+        let holds = |id: &RangeId| self.ranges[*id].bytes() >= bytes;
         let free = self.free_ids().filter(|id| holds(id) && self.may_take(*id, requester, proof));
-        free.min_by_key(|&id| (self.ranges[id].bytes, self.ranges[id].address))
+        free.min_by_key(|&id| (self.ranges[id].bytes(), self.ranges[id].address()))
     }
 
     /// The lowest range for a block that is too large to share one: it is given whole.
@@ -249,21 +251,21 @@ impl Heap {
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
             let takes = self.takes_outside(range, timeline, true);
-            takes && range.bytes.checked_sub(bytes).is_some_and(|over| over < slack)
+            takes && range.bytes().checked_sub(bytes).is_some_and(|over| over < slack)
         })
     }
 
     /// Cuts a block out of the low end of a range and of as many behind it as it needs, all of them
     /// free and the requester's to take. The block's range knows the markers of all that it covers.
     pub(super) fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
-        let run = self.runs.of(self.ranges[first].address);
+        let run = self.runs.of(self.ranges[first].address());
         self.carve_in(run, first, bytes)
     }
 
     /// [`Heap::carve`], where the run is known in which they lie.
     #[inline]
     pub(super) fn carve_in(&mut self, run: Position, first: RangeId, bytes: u64) -> Placed {
-        let Range { address, bytes: held, state, .. } = self.ranges[first];
+        let ((address, held), state) = (self.ranges[first].place(), self.ranges[first].state());
         let mut users = users_of(state);
         self.in_blocks += bytes;
         let (range, after) = if held > bytes {
@@ -273,22 +275,20 @@ impl Heap {
             self.note_taken(state);
             let mut missing = bytes - held;
             while missing > 0 {
-                let next = self.ranges[first].next;
+                let next = self.ranges[first].next();
                 let next = next.unwrap_or_else(|| unreachable!("the neighbours were large enough"));
-                let Range { bytes: held, state, .. } = self.ranges[next];
+                let (held, state) = (self.ranges[next].bytes(), self.ranges[next].state());
                 users = users.or_graphs(users_of(state).are_graphs());
                 self.ranges.unite_markers(first, next);
                 if held > missing {
-                    self.ranges.shorten(next, missing);
+                    self.ranges.take_from_next(first, missing);
                     break;
                 }
                 self.note_taken(state);
                 self.absorb_next(first, next);
                 missing -= held;
             }
-            let range = self.ranges.set_state(first, RangeState::Allocated);
-            range.bytes = bytes;
-            (first, range.next)
+            (first, self.ranges.set_state(first, RangeState::Allocated).next())
         };
         self.runs.cut(run, (address, bytes), after);
         Placed { range, address, bytes, users }
@@ -320,7 +320,7 @@ impl Heap {
         own: Option<StreamIndex>,
         proof: Proof<'_>,
     ) -> bool {
-        match range.state {
+        match range.state() {
             RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
                 asked && proof.covers(range.markers())
@@ -338,8 +338,8 @@ impl Heap {
         timeline: Option<TimelineId>,
         whole: bool,
     ) -> bool {
-        let fits = || whole || self.may_split(range.bytes);
-        match range.state {
+        let fits = || whole || self.may_split(range.bytes());
+        match range.state() {
             RangeState::Idle { users } | RangeState::Closed { users } => {
                 users == Users::Eager && fits()
             }
@@ -355,12 +355,12 @@ impl Heap {
     #[inline]
     pub(super) fn takes_lent(&self, range: &Range, timeline: TimelineId, lent: Lent) -> bool {
         let all = lent == Lent::AllFree;
-        match range.state {
+        match range.state() {
             RangeState::Idle { users } | RangeState::Closed { users } => {
                 users == Users::Graphs || (users == Users::Kept && all)
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
-                of == timeline && (all || !self.is_kept((range.address, range.end())))
+                of == timeline && (all || !self.is_kept((range.address(), range.end())))
             }
             _ => false,
         }
@@ -388,7 +388,7 @@ impl Heap {
                 break;
             }
             last = Some(id);
-            usable += self.ranges[id].bytes;
+            usable += self.ranges[id].bytes();
             at = step(&self.ranges[id]);
         }
         // The walk ends as soon as it has enough; a place that large would have been found before.
@@ -406,25 +406,27 @@ impl Heap {
     ) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
-        let Range { bytes: freed, previous, next, .. } = self.ranges[id];
+        let range = &self.ranges[id];
+        let (freed, (previous, next)) = (range.bytes(), range.sides());
         let above =
             next.and_then(|next| Some((next, self.mergeable(next, (timeline, users), freed)?)));
         let below =
             previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
-        self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });
-        self.ranges[id].stamp = position;
+        let ordered = RangeState::StreamOrdered { timeline, users };
+        self.ranges.set_state(id, ordered);
+        self.ranges.set_stamp(id, position);
         self.list(id);
         if let Some((next, _)) = above {
-            self.note_taken(self.ranges[next].state);
+            self.note_taken(self.ranges[next].state());
             self.absorb_next(id, next);
         }
         if let Some((previous, _)) = below {
             // The lower one goes on; the upper one's row may be in the middle of a free.
-            self.note_taken(self.ranges[previous].state);
-            self.ranges.set_state(previous, RangeState::StreamOrdered { timeline, users });
-            self.ranges[previous].stamp = position;
+            self.note_taken(self.ranges[previous].state());
+            self.ranges.set_state(previous, ordered);
+            self.ranges.set_stamp(previous, position);
             self.absorb_next(previous, id);
         }
     }
@@ -436,17 +438,17 @@ impl Heap {
         (timeline, users): (TimelineId, Users),
         freed: u64,
     ) -> Option<u64> {
-        match self.ranges[id].state {
+        match self.ranges[id].state() {
             RangeState::StreamOrdered { timeline: other, users: of }
                 if (other, of) == (timeline, users) =>
             {
-                Some(self.ranges[id].stamp)
+                Some(self.ranges[id].stamp())
             }
             // It is free for all streams, and will be again; until then a whole range is worth more
             // to its timeline than a small one to others.
             state => {
                 let eager = (state.idle_users(), users) == (Some(Users::Eager), Users::Eager);
-                (eager && self.ranges[id].bytes <= freed).then_some(0)
+                (eager && self.ranges[id].bytes() <= freed).then_some(0)
             }
         }
     }
@@ -466,9 +468,9 @@ impl Heap {
     /// Costs a look at each free range, where there is any.
     fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, Mark, Users)> + '_ {
         let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
-        ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, users }, stamp, .. } => {
-                Some((id, Mark { timeline, position: stamp }, users))
+        ids.into_iter().flatten().filter_map(|id| match self.ranges[id].state() {
+            RangeState::StreamOrdered { timeline, users } => {
+                Some((id, Mark { timeline, position: self.ranges[id].stamp() }, users))
             }
             _ => None,
         })
@@ -490,7 +492,7 @@ impl Heap {
     }
 
     pub(crate) fn stream_ordered_bytes(&self) -> u64 {
-        self.stream_ordered().map(|(id, ..)| self.ranges[id].bytes).sum()
+        self.stream_ordered().map(|(id, ..)| self.ranges[id].bytes()).sum()
     }
 
     pub(crate) fn stream_ordered_ranges(&self) -> usize {

@@ -104,25 +104,51 @@ impl RangeState {
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Range {
-    pub(crate) bytes: u64,
-    pub(crate) next: Option<RangeId>,
-    pub(crate) state: RangeState,
+    bytes: u64,
+    next: Option<RangeId>,
+    state: RangeState,
     /// The free markers of what a capture gave back, and those that a block's place asked for before the block took it.
     /// The latest is first: where one is not proven, it mostly is that one.
     markers: Markers,
-    pub(crate) previous: Option<RangeId>,
-    pub(crate) segment: SegmentId,
-    pub(crate) address: u64,
+    previous: Option<RangeId>,
+    segment: SegmentId,
+    address: u64,
     /// The last block that lay here, for explanations.
-    pub(crate) block: Option<BlockNumber>,
+    block: Option<BlockNumber>,
     /// Of an idle range: when it became so, by the heap's count of placements; old ones are given back first. Of a
     /// stream-ordered one: what its timeline must have completed.
-    pub(crate) stamp: u64,
+    stamp: u64,
 }
 
 const _: () = assert!(size_of::<Range>() == 128);
 
+/// What others read of a range; this file alone changes it.
+macro_rules! read {
+    ($($field:ident: $kind:ty),*) => {$(
+        #[inline]
+        pub(crate) fn $field(&self) -> $kind {
+            self.$field
+        }
+    )*};
+}
+
 impl Range {
+    read!(address: u64, bytes: u64, segment: SegmentId, previous: Option<RangeId>, next: Option<RangeId>);
+    read!(state: RangeState, block: Option<BlockNumber>, stamp: u64);
+
+    /// Address and size, in bytes.
+    #[inline]
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.address, self.bytes)
+    }
+
+    /// The ranges below and above.
+    #[inline]
+    pub(crate) fn sides(&self) -> (Option<RangeId>, Option<RangeId>) {
+        (self.previous, self.next)
+    }
+
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.address + self.bytes
     }
@@ -151,13 +177,6 @@ impl std::ops::Index<RangeId> for Ranges {
     }
 }
 
-impl std::ops::IndexMut<RangeId> for Ranges {
-    #[inline]
-    fn index_mut(&mut self, id: RangeId) -> &mut Range {
-        &mut self.rows[id.index()]
-    }
-}
-
 impl Ranges {
     /// All rows in use.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RangeId> + '_ {
@@ -172,12 +191,22 @@ impl Ranges {
 
     /// Makes a range something else.
     #[inline]
-    pub(crate) fn set_state(&mut self, id: RangeId, state: RangeState) -> &mut Range {
+    pub(crate) fn set_state(&mut self, id: RangeId, state: RangeState) -> &Range {
         let range = &mut self.rows[id.index()];
         self.free -= usize::from(range.state.is_free());
         self.free += usize::from(state.is_free());
         range.state = state;
         range
+    }
+
+    #[inline]
+    pub(crate) fn set_block(&mut self, id: RangeId, block: Option<BlockNumber>) {
+        self.row(id).block = block;
+    }
+
+    #[inline]
+    pub(crate) fn set_stamp(&mut self, id: RangeId, stamp: u64) {
+        self.row(id).stamp = stamp;
     }
 
     /// Cuts an allocated range off the low end of another, which is larger; both have the markers that the other had.
@@ -189,17 +218,47 @@ impl Ranges {
         self.enter((address, bytes), segment, (previous, Some(id)), RangeState::Allocated, markers)
     }
 
-    /// Takes so many bytes off a range's low end; they must go to a neighbour.
+    /// Cuts a range without markers off the high end of another, which is larger.
+    pub(crate) fn cut_back(&mut self, id: RangeId, bytes: u64, state: RangeState) -> RangeId {
+        let range = self.row(id);
+        range.bytes -= bytes;
+        let (place, segment, sides) = ((range.end(), bytes), range.segment, (Some(id), range.next));
+        self.enter(place, segment, sides, state, Markers::new())
+    }
+
+    /// Moves so many bytes from the low end of the next range to a range's high end.
     #[inline]
-    pub(crate) fn shorten(&mut self, id: RangeId, bytes: u64) {
-        let range = &mut self.rows[id.index()];
+    pub(crate) fn take_from_next(&mut self, id: RangeId, bytes: u64) {
+        let range = self.row(id);
+        range.bytes += bytes;
+        if let Some(next) = range.next {
+            self.shorten(next, bytes);
+        }
+    }
+
+    /// Makes a range and the next one one, with the first one's state.
+    #[inline]
+    pub(crate) fn absorb_next(&mut self, id: RangeId, next: RangeId) {
+        let bytes = self[next].bytes;
+        self.row(id).bytes += bytes;
+        self.remove(next);
+    }
+
+    #[inline]
+    fn shorten(&mut self, id: RangeId, bytes: u64) {
+        let range = self.row(id);
         range.address += bytes;
         range.bytes -= bytes;
     }
 
     #[inline]
+    fn row(&mut self, id: RangeId) -> &mut Range {
+        &mut self.rows[id.index()]
+    }
+
+    #[inline]
     pub(crate) fn set_markers(&mut self, id: RangeId, nodes: &[NodeIndex]) {
-        let markers = &mut self.rows[id.index()].markers;
+        let markers = &mut self.row(id).markers;
         markers.clear();
         nodes.iter().for_each(|&node| add(markers, node));
     }
@@ -219,15 +278,15 @@ impl Ranges {
         }
     }
 
-    /// Puts a range between two neighbours, without markers.
-    pub(crate) fn insert(
+    /// Puts a range without markers behind its segment's last one.
+    pub(crate) fn append(
         &mut self,
         place: (u64, u64),
         segment: SegmentId,
-        sides: (Option<RangeId>, Option<RangeId>),
+        last: Option<RangeId>,
         state: RangeState,
     ) -> RangeId {
-        self.enter(place, segment, sides, state, Markers::new())
+        self.enter(place, segment, (last, None), state, Markers::new())
     }
 
     #[inline(always)]
@@ -253,10 +312,10 @@ impl Ranges {
         self.free += usize::from(state.is_free());
         let id = RangeId::new(self.rows.enter(range) as usize);
         if let Some(previous) = previous {
-            self[previous].next = Some(id);
+            self.row(previous).next = Some(id);
         }
         if let Some(next) = next {
-            self[next].previous = Some(id);
+            self.row(next).previous = Some(id);
         }
         id
     }
@@ -265,10 +324,10 @@ impl Ranges {
     pub(crate) fn remove(&mut self, id: RangeId) {
         let Range { previous, next, .. } = self[id];
         if let Some(previous) = previous {
-            self[previous].next = next;
+            self.row(previous).next = next;
         }
         if let Some(next) = next {
-            self[next].previous = previous;
+            self.row(next).previous = previous;
         }
         self.set_state(id, RangeState::Vacant);
         self.set_markers(id, &[]);

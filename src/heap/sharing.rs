@@ -158,7 +158,7 @@ impl Heap {
         }
         let place = self.extent(range);
         self.keep_premapped(Some(place));
-        let segment = self.ranges[range].segment;
+        let segment = self.ranges[range].segment();
         self.segment(segment).share(driver, place)
     }
 

@@ -258,18 +258,18 @@ impl Heap {
         };
         ids.retain(|&id| {
             let range = &self.ranges[id];
-            let segment = self.segments[range.segment.index()].as_ref();
-            segment.is_some_and(|segment| segment.whole(range.address, range.end()) > 0)
+            let segment = self.segments[range.segment().index()].as_ref();
+            segment.is_some_and(|segment| segment.whole(range.address(), range.end()) > 0)
         });
         let surplus = ids.into_iter().map(|id| (id, &self.ranges[id]));
-        surplus.map(|(id, range)| (self.clock - range.stamp, range.address, id)).collect()
+        surplus.map(|(id, range)| (self.clock - range.stamp(), range.address(), id)).collect()
     }
 
     /// Gives whole pieces of a range of [`Heap::surplus`] back until `most` bytes are gone or the driver refuses. Returns
     /// how many bytes went; the rest of the range is as it was.
     pub(crate) fn give_back(&mut self, driver: &impl Driver, id: RangeId, most: u64) -> u64 {
-        debug_assert!(self.ranges[id].state.idle_users() == Some(Users::Eager));
-        let Range { address, bytes, segment, .. } = self.ranges[id];
+        debug_assert!(self.ranges[id].state().idle_users() == Some(Users::Eager));
+        let ((address, bytes), segment) = (self.ranges[id].place(), self.ranges[id].segment());
         let row = self.segments[segment.index()].as_mut().expect("ranges lie in segments");
         if !row.is_growable() {
             if row.dismantle(driver, &mut self.holding).is_err() {
@@ -293,10 +293,11 @@ impl Heap {
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist(id);
-        let head = (self.ranges[id].address < start).then_some(id);
+        let head = (self.ranges[id].address() < start).then_some(id);
         let hole = head.map_or(id, |head| self.split(head, start));
         let tail = (end < self.ranges[hole].end()).then(|| self.split(hole, end));
-        self.ranges.set_state(hole, RangeState::Hole).block = None;
+        self.ranges.set_state(hole, RangeState::Hole);
+        self.ranges.set_block(hole, None);
         head.into_iter().chain(tail).for_each(|rest| self.list(rest));
         self.holes.push(hole);
         self.join_holes(hole);
@@ -304,20 +305,21 @@ impl Heap {
 
     /// Joins a hole with the holes beside it; one at the end of what is mapped is no hole any more.
     pub(super) fn join_holes(&mut self, mut id: RangeId) {
-        let is_hole = |range: &Range| matches!(range.state, RangeState::Hole);
-        if let Some(next) = self.ranges[id].next.filter(|&next| is_hole(&self.ranges[next])) {
+        let is_hole = |range: &Range| matches!(range.state(), RangeState::Hole);
+        if let Some(next) = self.ranges[id].next().filter(|&next| is_hole(&self.ranges[next])) {
             self.forget_hole(next);
             self.absorb_next(id, next);
         }
-        if let Some(previous) = self.ranges[id].previous {
+        if let Some(previous) = self.ranges[id].previous() {
             if is_hole(&self.ranges[previous]) {
                 self.forget_hole(id);
                 self.absorb_next(previous, id);
                 id = previous;
             }
         }
-        if self.ranges[id].next.is_none() {
-            let Range { bytes, segment, previous, .. } = self.ranges[id];
+        if self.ranges[id].next().is_none() {
+            let range = &self.ranges[id];
+            let (bytes, previous, segment) = (range.bytes(), range.previous(), range.segment());
             self.forget_hole(id);
             self.ranges.remove(id);
             let segment = self.segment(segment);

@@ -51,7 +51,7 @@ impl Heap {
 
     /// Every range with what it is.
     pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, RangeState)> + '_ {
-        self.each_range().map(|(id, range)| (id, range.state))
+        self.each_range().map(|(id, range)| (id, range.state()))
     }
 
     /// The addresses that it has reserved, or has in allocations, each with their end.
@@ -72,13 +72,13 @@ impl Heap {
             let mut at = segment.last;
             while let Some(id) = at {
                 let range = &self.ranges[id];
-                let sized = range.bytes > 0 && range.bytes.is_multiple_of(512);
-                let linked = range.next == next && range.segment.index() == number;
+                let sized = range.bytes() > 0 && range.bytes().is_multiple_of(512);
+                let linked = range.next() == next && range.segment().index() == number;
                 holds!(
                     sized && linked && range.end() == end,
                     "{id:?} of segment {number} is no neighbour of {next:?}, at {end:#x}: {range:?}"
                 );
-                (end, next, at) = (range.address, Some(id), range.previous);
+                (end, next, at) = (range.address(), Some(id), range.previous());
                 met += 1;
             }
             holds!(
@@ -96,23 +96,23 @@ impl Heap {
     fn ranges_are_what_they_say(&self) -> Verdict {
         let mut holes = self.holes.clone();
         holes.sort_unstable();
-        let found = self.each_range().filter(|it| it.1.state == RangeState::Hole);
+        let found = self.each_range().filter(|it| it.1.state() == RangeState::Hole);
         let once = found.map(|it| it.0).eq(holes.iter().copied());
         holds!(once, "holes are listed otherwise than they are: {holes:?}");
         for (id, range) in self.each_range() {
             let bare = self.ranges[id].markers().is_empty();
-            let is_hole = |id: RangeId| matches!(self.ranges[id].state, RangeState::Hole);
-            let place = (range.address, range.end());
-            let right = match range.state {
+            let is_hole = |id: RangeId| matches!(self.ranges[id].state(), RangeState::Hole);
+            let place = (range.address(), range.end());
+            let right = match range.state() {
                 RangeState::Idle { users } | RangeState::Closed { users } => {
-                    let (kept, until) = self.kept.at(range.address);
+                    let (kept, until) = self.kept.at(range.address());
                     let known = match users {
                         Users::Eager | Users::Graphs => !kept && until >= range.end(),
                         Users::Kept => kept && until >= range.end(),
                         Users::Lent => false,
                     };
-                    let open = matches!(range.state, RangeState::Idle { .. });
-                    bare && known && range.stamp <= self.clock && (self.has_closed || open)
+                    let open = matches!(range.state(), RangeState::Idle { .. });
+                    bare && known && range.stamp() <= self.clock && (self.has_closed || open)
                 }
                 RangeState::StreamOrdered { users, .. } => {
                     bare && matches!(users, Users::Eager | Users::Lent)
@@ -122,8 +122,8 @@ impl Heap {
                 }
                 RangeState::Allocated | RangeState::Waiting => true,
                 RangeState::Hole => {
-                    let growable = self.segments[range.segment.index()].as_ref();
-                    range.next.is_none_or(|next| !is_hole(next))
+                    let growable = self.segments[range.segment().index()].as_ref();
+                    range.next().is_none_or(|next| !is_hole(next))
                         && growable.is_some_and(HeapSegment::is_growable)
                 }
                 RangeState::Vacant => false,
@@ -143,9 +143,11 @@ impl Heap {
     /// a stream's own may stay apart: it may have been lent before, in other ranges, when the pool's last graph went.
     fn free_neighbours_are_merged(&self) -> Verdict {
         for (id, range) in self.each_range() {
-            let lent = matches!(range.state, RangeState::StreamOrdered { users: Users::Lent, .. });
-            let merges = lent || range.state.idle_users().is_some();
-            let next = range.next.filter(|&next| merges && self.ranges[next].state == range.state);
+            let lent =
+                matches!(range.state(), RangeState::StreamOrdered { users: Users::Lent, .. });
+            let merges = lent || range.state().idle_users().is_some();
+            let next =
+                range.next().filter(|&next| merges && self.ranges[next].state() == range.state());
             holds!(next.is_none(), "{id:?} and {next:?} should be one range: {range:?}");
         }
         Ok(())
@@ -154,16 +156,16 @@ impl Heap {
     /// The runs are, by address, the longest chains of free neighbours.
     fn runs_are_the_free_ranges(&self) -> Verdict {
         self.runs.verify()?;
-        let is_free = |id: RangeId| self.ranges[id].state.is_free();
+        let is_free = |id: RangeId| self.ranges[id].state().is_free();
         let starts = self.each_range().filter(|(id, range)| {
-            is_free(*id) && range.previous.is_none_or(|previous| !is_free(previous))
+            is_free(*id) && range.previous().is_none_or(|previous| !is_free(previous))
         });
         let mut free: Vec<(u64, u64, RangeId)> = Vec::new();
         for (first, range) in starts {
             let chain = std::iter::successors(Some(first), |&id| {
-                self.ranges[id].next.filter(|&next| is_free(next))
+                self.ranges[id].next().filter(|&next| is_free(next))
             });
-            free.push((range.address, chain.map(|id| self.ranges[id].bytes).sum(), first));
+            free.push((range.address(), chain.map(|id| self.ranges[id].bytes()).sum(), first));
         }
         free.sort_unstable();
         let runs: Vec<_> = self.runs.iter().collect();
@@ -187,8 +189,8 @@ impl Heap {
                 continue;
             }
             let behind: Vec<(u64, u64)> = segment.inside(0, u64::MAX).collect();
-            let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
-            let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
+            let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous());
+            let ranges = ranges.filter(|&id| self.ranges[id].state() != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
             held.reverse();
             let premapped = segment.premapped();
@@ -210,13 +212,13 @@ impl Heap {
     fn sums_are_sums(&self) -> Verdict {
         let (mut live, mut free, mut waiting, mut ordered) = (0, 0, (0, 0), 0);
         for (_, range) in self.each_range() {
-            match range.state {
-                RangeState::Allocated => live += range.bytes,
-                RangeState::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes),
+            match range.state() {
+                RangeState::Allocated => live += range.bytes(),
+                RangeState::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes()),
                 RangeState::StreamOrdered { .. } => {
-                    (free, ordered) = (free + range.bytes, ordered + 1)
+                    (free, ordered) = (free + range.bytes(), ordered + 1)
                 }
-                state => free += if state.is_free() { range.bytes } else { 0 },
+                state => free += if state.is_free() { range.bytes() } else { 0 },
             }
         }
         holds!(live == self.in_blocks, "{live} bytes in blocks, {} counted", self.in_blocks);

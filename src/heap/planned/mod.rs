@@ -198,12 +198,12 @@ impl PlannedHeap {
 
     /// Address and size of a block.
     pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
-        (self.ranges[id].address, self.ranges[id].bytes)
+        self.ranges[id].place()
     }
 
     /// What a block is: allocated, or waiting.
     pub(crate) fn state(&self, id: RangeId) -> RangeState {
-        self.ranges[id].state
+        self.ranges[id].state()
     }
 
     /// What must precede new work in the place of a block that is live or waits: no node alone will do.
@@ -214,7 +214,7 @@ impl PlannedHeap {
     /// Every block in any order: its address and size, and the number of its segment.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids = self.ranges.ids();
-        ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index()))
+        ids.map(|id| (id, self.extent(id), self.ranges[id].segment().index()))
     }
 
     /// Whether an address lies in what is reserved.
@@ -266,8 +266,8 @@ impl PlannedHeap {
 
     /// Counts a block that waits out.
     fn leave(&mut self, id: RangeId) {
-        if matches!(self.ranges[id].state, RangeState::Waiting) {
-            self.holding.end_wait(self.ranges[id].bytes);
+        if matches!(self.ranges[id].state(), RangeState::Waiting) {
+            self.holding.end_wait(self.ranges[id].bytes());
         }
     }
 
@@ -275,7 +275,7 @@ impl PlannedHeap {
     /// nothing can have used it, those that its place asked for. Returns whether nothing needs to be proven.
     pub(crate) fn free(&mut self, id: RangeId, given: Ended) -> bool {
         self.leave(id);
-        let address = self.ranges[id].address;
+        let address = self.ranges[id].address();
         self.ranges.remove(id);
         let next = self.moment + 1;
         for planned in self.captures.iter_mut().rev() {
@@ -411,7 +411,7 @@ impl PlannedHeap {
 
     /// Every block that is live or waits.
     pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, RangeState)> + '_ {
-        self.ranges.ids().map(|id| (id, self.ranges[id].state))
+        self.ranges.ids().map(|id| (id, self.ranges[id].state()))
     }
 
     /// The captures under way with blocks here, and those whose graphs have them.
@@ -430,7 +430,11 @@ impl PlannedHeap {
     fn ranges_are_blocks(&self) -> Verdict {
         let ranges = self.ranges.ids().map(|id| {
             let it = &self.ranges[id];
-            (it.address, it.bytes, matches!(it.state, RangeState::Allocated | RangeState::Waiting))
+            (
+                it.address(),
+                it.bytes(),
+                matches!(it.state(), RangeState::Allocated | RangeState::Waiting),
+            )
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
@@ -482,8 +486,8 @@ impl PlannedHeap {
         let counted = (holding.pieces(), holding.reserved(), holding.suspended());
         holds!(sums == counted, "pieces, their bytes, suspended: {sums:?}, counted {counted:?}");
         let waiting = self.ranges.ids().map(|id| &self.ranges[id]);
-        let waiting = waiting.filter(|range| range.state == RangeState::Waiting);
-        let waiting = waiting.fold((0, 0), |all, range| (all.0 + 1, all.1 + range.bytes));
+        let waiting = waiting.filter(|range| range.state() == RangeState::Waiting);
+        let waiting = waiting.fold((0, 0), |all, range| (all.0 + 1, all.1 + range.bytes()));
         holds!(waiting == holding.waiting(), "{waiting:?} wait, {:?} counted", holding.waiting());
         let whole = self.is_whole() && gone == 0;
         holds!(whole || holding.presence().is_shut(), "memory is missing, and the heap is open");

@@ -160,7 +160,7 @@ impl PlannedHeap {
         planned.peak = planned.peak.max(planned.held);
         // Its segment is its capture's.
         let no_segment = SegmentId::new(0);
-        let range = self.ranges.insert(place, no_segment, (None, None), RangeState::Allocated);
+        let range = self.ranges.append(place, no_segment, None, RangeState::Allocated);
         Placed { range, address, bytes, users: Users::Eager }
     }
 
