@@ -143,7 +143,7 @@ impl<D: Driver> Sharing<'_, D> {
     pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
         self.0.change(|locked| {
             let made = HeapSegment::for_import(locked.driver, pieces)?;
-            let (address, imports) = (made.address, &mut locked.state.imports);
+            let (address, imports) = (made.address(), &mut locked.state.imports);
             let number = imports.next;
             imports.next += 1;
             let made = imports.mapped.entry(number).or_insert(made);

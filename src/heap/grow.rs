@@ -141,7 +141,7 @@ impl Heap {
         };
         if !opened.is_allocated() {
             let growable = opened.is_growable();
-            let (size, most) = if growable { (least, most) } else { (opened.bytes, u64::MAX) };
+            let (size, most) = if growable { (least, most) } else { (opened.bytes(), u64::MAX) };
             let segment = SegmentId::new(enter_row(&mut self.segments, opened));
             let grown = self.extend(driver, segment, (size, most), wanted, unit);
             // What the driver keeps of a segment that failed is tried again when memory goes back.
@@ -153,12 +153,12 @@ impl Heap {
         if self.is_uncached() {
             // Its last granule counts as whole: blocks are multiples of 512.
             bytes = wanted.requested.next_multiple_of(512);
-            (opened.bytes, opened.mapped) = (bytes, bytes);
+            opened.set_bytes(bytes);
         }
-        let (address, mapped) = (opened.address, opened.mapped);
+        let (address, mapped) = (opened.address(), opened.mapped());
         self.note_change(MemoryMove::Segment, (address, mapped), 1);
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
-        let fresh = self.append(segment, mapped);
+        let fresh = self.append_idle(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
         Ok(Some(self.carve(fresh, bytes)))
     }
@@ -171,12 +171,11 @@ impl Heap {
         stream: StreamHandle,
     ) -> Result<HeapSegment, DriverError> {
         let given = HeapSegment::ask(source, bytes, stream)?;
-        let end = |segment: &HeapSegment| segment.address + segment.bytes;
         let overlaps =
-            |other: &HeapSegment| given.address < end(other) && other.address < end(&given);
+            |other: &HeapSegment| given.address() < other.end() && other.address() < given.end();
         if self.segments.iter().flatten().any(overlaps) {
             // Not given back: it is the other one's memory too.
-            let text = format!("{:#x} was given before and not taken back", given.address);
+            let text = format!("{:#x} was given before and not taken back", given.address());
             return Err(DriverError::new("Source::allocate", 0, ErrorKind::Other(text)));
         }
         Ok(given)
@@ -221,10 +220,10 @@ impl Heap {
         }
         if let Some(segment) = self.growing {
             let row = self.segments[segment.index()].as_ref()?;
-            let (first, usable) = before(row.last);
+            let (first, usable) = before(row.last());
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
-                let (address, hole) = (row.address + row.mapped, None);
+                let (address, hole) = (row.front(), None);
                 offer(Site { missing, address, first, hole });
             }
         }
@@ -264,7 +263,7 @@ impl Heap {
     /// opened begins with them.
     pub(crate) fn idle_at_end(&self, unit: u64) -> u64 {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
-        let last = growing.filter(|segment| segment.premapped() == 0).and_then(|it| it.last);
+        let last = growing.filter(|segment| segment.premapped() == 0).and_then(HeapSegment::last);
         let idle = |id: &RangeId| matches!(self.ranges[*id].state(), RangeState::Idle { .. });
         let ranges = std::iter::successors(last, |&id| self.ranges[id].previous());
         let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes()).sum();
@@ -288,7 +287,7 @@ impl Heap {
         let behind = bytes.saturating_sub(idle).max(1).next_multiple_of(granularity);
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {
-            let last = segment.last.map(|last| self.ranges[last].state());
+            let last = segment.last().map(|last| self.ranges[last].state());
             segment.premapped() == 0 && segment.room() >= behind && last != Some(RangeState::Hole)
         };
         let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
@@ -303,12 +302,10 @@ impl Heap {
                 (segment, 0, bytes)
             }
         };
-        let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
-        let start = address + mapped;
-        let hole = self.ranges.append((start, bytes), segment, last, RangeState::Hole);
+        let start = self.segment(segment).front();
+        self.segment(segment).advance(bytes);
+        let hole = self.append(segment, bytes, RangeState::Hole);
         self.holes.push(hole);
-        let segment = self.segment(segment);
-        (segment.mapped, segment.last) = (mapped + bytes, Some(hole));
         Ok(Some(start - idle))
     }
 
@@ -316,7 +313,7 @@ impl Heap {
     pub(crate) fn close_arena(&mut self) {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
         let growing = growing.filter(|it| it.premapped() == 0);
-        let last = growing.and_then(|segment| segment.last);
+        let last = growing.and_then(HeapSegment::last);
         let hole = last.filter(|&last| self.ranges[last].state() == RangeState::Hole);
         hole.into_iter().for_each(|hole| self.join_holes(hole));
     }
@@ -357,12 +354,17 @@ impl Heap {
     }
 
     /// Enters bytes that came into use behind a segment's last range.
-    pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
-        let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = RangeState::Idle { users: Users::Eager };
-        let start = address + mapped - bytes;
+    pub(super) fn append(&mut self, segment: SegmentId, bytes: u64, state: RangeState) -> RangeId {
+        let row = self.segment(segment);
+        let (start, last) = (row.front() - bytes, row.last());
         let id = self.ranges.append((start, bytes), segment, last, state);
-        self.segment(segment).last = Some(id);
+        self.segment(segment).set_last(Some(id));
+        id
+    }
+
+    /// Enters idle bytes that came into use behind a segment's last range.
+    pub(super) fn append_idle(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
+        let id = self.append(segment, bytes, RangeState::Idle { users: Users::Eager });
         self.list(id);
         id
     }
@@ -403,7 +405,7 @@ impl Heap {
         let row = self.segment(segment);
         let mut mapped = None;
         if needed > 0 {
-            let address = row.address + row.mapped + before;
+            let address = row.front() + before;
             let room = (row.room() - before).min(step);
             let half = limit.saturating_sub(needed) / 2;
             let extra = ahead.min(room.saturating_sub(needed)).min(half) / unit * unit;
@@ -417,14 +419,14 @@ impl Heap {
             };
             mapped = Some(((address, bytes), pieces));
         }
-        row.mapped += missing;
+        row.advance(missing);
         let (after, how) = (row.premapped(), MemoryMove::new(true, row.is_growable()));
         self.premapped = self.premapped - before + after;
         if let Some((place, pieces)) = mapped {
             self.grown = self.grown.map(|grown| grown + if step > 0 { place.1 } else { 0 });
             self.note_change(how, place, pieces);
         }
-        Ok(self.append(segment, missing))
+        Ok(self.append_idle(segment, missing))
     }
 
     /// Makes premapped memory idle memory, where it belongs to the piece that a place reaches into, by address and
@@ -447,10 +449,10 @@ impl Heap {
         if bytes == 0 {
             return;
         }
-        row.mapped += bytes;
+        row.advance(bytes);
         self.premapped -= bytes;
         self.grown = None;
-        let id = self.append(segment, bytes);
+        let id = self.append_idle(segment, bytes);
         self.ranges.set_stamp(id, self.clock);
         self.merge(id);
     }

@@ -200,7 +200,7 @@ impl Heap {
     /// what is idle above it, and not with what is idle below it.
     fn open_from(&mut self, first: RangeId, missing: u64, unit: u64) {
         let address = self.ranges[first].address();
-        let start = self.segment(self.ranges[first].segment()).address;
+        let start = self.segment(self.ranges[first].segment()).address();
         let end = start + (address + missing - start).next_multiple_of(unit);
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.ranges[id].address() < end) {

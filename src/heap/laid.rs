@@ -58,7 +58,7 @@ impl Heap {
     pub(crate) fn missing(&self, address: u64, bytes: u64) -> Option<u64> {
         let end = address + bytes;
         let mut segments = self.segments.iter().flatten();
-        segments.find(|it| it.address <= address && end <= it.address + it.mapped)?;
+        segments.find(|it| it.address() <= address && end <= it.front())?;
         let holes = self.holes.iter().map(|&hole| &self.ranges[hole]);
         let here =
             holes.map(|hole| hole.end().min(end).saturating_sub(hole.address().max(address)));

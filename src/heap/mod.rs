@@ -10,6 +10,16 @@
 //! a block would cover, at the moment when it is placed: a heap remembers no answers. The same calls give the same
 //! addresses, since every order here is one of sizes, addresses and rows.
 
+/// What others read of a type: fields that its file alone changes.
+macro_rules! read {
+    ($($field:ident: $kind:ty),*) => {$(
+        #[inline]
+        pub(crate) fn $field(&self) -> $kind {
+            self.$field
+        }
+    )*};
+}
+
 mod grow;
 mod kept;
 mod laid;
@@ -547,7 +557,7 @@ impl Heap {
     fn cut_back(&mut self, id: RangeId, bytes: u64, state: RangeState) -> RangeId {
         let part = self.ranges.cut_back(id, bytes, state);
         if self.ranges[part].next().is_none() {
-            self.segment(self.ranges[part].segment()).last = Some(part);
+            self.segment(self.ranges[part].segment()).set_last(Some(part));
         }
         part
     }
@@ -556,8 +566,8 @@ impl Heap {
     fn absorb_next(&mut self, id: RangeId, next: RangeId) {
         self.ranges.absorb_next(id, next);
         let segment = self.segment(self.ranges[id].segment());
-        if segment.last == Some(next) {
-            segment.last = Some(id);
+        if segment.last() == Some(next) {
+            segment.set_last(Some(id));
         }
     }
 }

@@ -122,16 +122,6 @@ pub(crate) struct Range {
 
 const _: () = assert!(size_of::<Range>() == 128);
 
-/// What others read of a range; this file alone changes it.
-macro_rules! read {
-    ($($field:ident: $kind:ty),*) => {$(
-        #[inline]
-        pub(crate) fn $field(&self) -> $kind {
-            self.$field
-        }
-    )*};
-}
-
 impl Range {
     read!(address: u64, bytes: u64, segment: SegmentId, previous: Option<RangeId>, next: Option<RangeId>);
     read!(state: RangeState, block: Option<BlockNumber>, stamp: u64);

@@ -18,13 +18,13 @@ const ALLOCATION_UNIT: u64 = 2 << 20;
 /// Memory from the driver.
 #[derive(Debug, Default)]
 pub(crate) struct HeapSegment {
-    pub(crate) address: u64,
+    address: u64,
     /// Reserved, or allocated, in bytes.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// Up to where memory is in use, or was mapped, in bytes from the front.
-    pub(crate) mapped: u64,
+    mapped: u64,
     /// The range that ends at `mapped`.
-    pub(crate) last: Option<RangeId>,
+    last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
     pieces: BTreeMap<u64, Piece>,
     /// What was mapped in vain, or is over, and could not be unmapped or released, by address.
@@ -226,6 +226,37 @@ impl HeapSegment {
         }
     }
 
+    read!(address: u64, bytes: u64, mapped: u64, last: Option<RangeId>);
+
+    /// Where what is reserved, or allocated, ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+
+    /// Where what is in use, or was mapped, ends.
+    pub(crate) fn front(&self) -> u64 {
+        self.address + self.mapped
+    }
+
+    /// So many bytes more come into use, or their addresses.
+    pub(crate) fn advance(&mut self, bytes: u64) {
+        self.mapped += bytes;
+    }
+
+    /// The last bytes go out of use.
+    pub(crate) fn retreat(&mut self, bytes: u64) {
+        self.mapped -= bytes;
+    }
+
+    pub(crate) fn set_last(&mut self, last: Option<RangeId>) {
+        self.last = last;
+    }
+
+    /// An allocation is taken for one of so many bytes.
+    pub(crate) fn set_bytes(&mut self, bytes: u64) {
+        (self.bytes, self.mapped) = (bytes, bytes);
+    }
+
     /// Whether an address lies in what is reserved, or allocated.
     pub(super) fn owns(&self, address: u64) -> bool {
         (self.address..self.address + self.bytes).contains(&address)
@@ -409,7 +440,7 @@ impl HeapSegment {
         let all = (self.address, self.address + self.bytes);
         self.unmap(driver, all, u64::MAX, holding).2?;
         // Addresses that cannot be given back cost no memory.
-        let _ = driver.unreserve(self.address, self.bytes);
+        let _ = self.unreserve(driver);
         Ok(())
     }
 
@@ -421,6 +452,11 @@ impl HeapSegment {
         }
         self.stuck.extend(std::mem::take(&mut self.pieces));
         self.free_stuck(driver)?;
+        self.unreserve(driver)
+    }
+
+    /// Gives its addresses back, behind which nothing is mapped.
+    pub(super) fn unreserve(&self, driver: &impl Driver) -> Result<(), DriverError> {
         driver.unreserve(self.address, self.bytes)
     }
 

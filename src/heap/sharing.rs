@@ -112,8 +112,8 @@ impl HeapSegment {
         pieces: &[(u64, &Descriptor)],
     ) -> Result<(), DriverError> {
         for &(bytes, descriptor) in pieces {
-            self.attach(driver, self.address + self.mapped, bytes, driver.import(descriptor)?)?;
-            self.mapped += bytes;
+            self.attach(driver, self.front(), bytes, driver.import(descriptor)?)?;
+            self.advance(bytes);
         }
         self.open_attached(driver, 0).map(drop)
     }

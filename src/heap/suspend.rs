@@ -245,7 +245,7 @@ impl Heap {
             let grows = self.growing.is_some_and(|it| it.index() == number);
             let empty = row.take_if(|it| it.clear(driver) && !grows);
             // Addresses that cannot be given back cost no memory.
-            let _ = empty.map(|it| driver.unreserve(it.address, it.bytes));
+            let _ = empty.map(|it| it.unreserve(driver));
         }
     }
 
@@ -323,8 +323,8 @@ impl Heap {
             self.forget_hole(id);
             self.ranges.remove(id);
             let segment = self.segment(segment);
-            segment.mapped -= bytes;
-            segment.last = previous;
+            segment.retreat(bytes);
+            segment.set_last(previous);
         }
     }
 

@@ -56,7 +56,7 @@ impl Heap {
 
     /// The addresses that it has reserved, or has in allocations, each with their end.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.segments.iter().flatten().map(|it| (it.address, it.address + it.bytes))
+        self.segments.iter().flatten().map(|it| (it.address(), it.end()))
     }
 
     fn each_segment_there(&self) -> impl Iterator<Item = (usize, &HeapSegment)> {
@@ -68,8 +68,8 @@ impl Heap {
     fn ranges_tile_segments(&self) -> Verdict {
         let mut met = 0;
         for (number, segment) in self.each_segment_there() {
-            let (mut end, mut next) = (segment.address + segment.mapped, None);
-            let mut at = segment.last;
+            let (mut end, mut next) = (segment.front(), None);
+            let mut at = segment.last();
             while let Some(id) = at {
                 let range = &self.ranges[id];
                 let sized = range.bytes() > 0 && range.bytes().is_multiple_of(512);
@@ -82,9 +82,9 @@ impl Heap {
                 met += 1;
             }
             holds!(
-                end == segment.address,
+                end == segment.address(),
                 "the ranges of segment {number} at {:#x} begin at {end:#x}",
-                segment.address
+                segment.address()
             );
         }
         let all = self.ranges.ids().count();
@@ -177,19 +177,19 @@ impl Heap {
     /// are away, each byte in one of them and nowhere else.
     fn pieces_lie_behind_ranges(&self) -> Verdict {
         for (number, segment) in self.each_segment_there() {
-            let (end, front) = (segment.address + segment.mapped, segment.mapped);
+            let end = segment.front();
             holds!(
-                front + segment.premapped() <= segment.bytes,
+                end + segment.premapped() <= segment.end(),
                 "segment {number} has more than it has addresses for: {segment:?}"
             );
             if segment.is_allocated() {
-                let whole = front == segment.bytes;
+                let whole = end == segment.end();
                 let plain = segment.inside(0, u64::MAX).next().is_none();
                 holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
                 continue;
             }
             let behind: Vec<(u64, u64)> = segment.inside(0, u64::MAX).collect();
-            let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous());
+            let ranges = std::iter::successors(segment.last(), |&id| self.ranges[id].previous());
             let ranges = ranges.filter(|&id| self.ranges[id].state() != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
             held.reverse();

@@ -191,7 +191,7 @@ impl PlannedHeap {
         };
         for segment in self.captures.extract_if(.., is_done).flat_map(|it| it.segments) {
             // Addresses that cannot be given back cost no memory.
-            let _ = driver.unreserve(segment.address, segment.bytes);
+            let _ = segment.unreserve(driver);
         }
     }
 

@@ -347,12 +347,12 @@ impl PlannedCapture {
 
     /// The next address that it would give out, and how many bytes are reserved from there on; 0 before any are.
     fn next_place(&self) -> (u64, u64) {
-        self.segments.last().map_or((0, 0), |it| (it.address + it.mapped, it.room()))
+        self.segments.last().map_or((0, 0), |it| (it.front(), it.room()))
     }
 
     /// Gives out so many bytes from [`next_place`](Self::next_place) on.
     fn take(&mut self, bytes: u64) {
-        self.segments.last_mut().into_iter().for_each(|segment| segment.mapped += bytes);
+        self.segments.last_mut().into_iter().for_each(|segment| segment.advance(bytes));
     }
 
     fn run(&mut self, stream: StreamIndex) -> &mut (u64, u64) {
@@ -423,7 +423,7 @@ impl PlannedHeap {
     /// The addresses that it has reserved, each with their end.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let segments = self.captures.iter().flat_map(|planned| &planned.segments);
-        segments.map(|segment| (segment.address, segment.address + segment.bytes))
+        segments.map(|segment| (segment.address(), segment.end()))
     }
 
     /// Each range is a block of one capture, live or waiting, with its address and size.
@@ -515,7 +515,7 @@ impl PlannedCapture {
         holds!(counted, "capture {id} has {held} bytes, {} counted", self.held);
         let bare = self.owner != Owner::Capture || self.live().count() == self.blocks.len();
         holds!(bare, "capture {id} is under way and has freed outputs: {:x?}", self.blocks);
-        let room = self.segments.last().is_none_or(|segment| segment.mapped <= segment.bytes);
+        let room = self.segments.last().is_none_or(|segment| segment.front() <= segment.end());
         holds!(room, "capture {id} has given out more than all addresses: {:x?}", self.segments);
         Ok(())
     }
