@@ -776,9 +776,12 @@ impl<D: Driver> Engine<D> {
         /// So many pools reserve addresses for all of the device's memory each, and `n` of them, if they are more, for
         /// so many `n`-ths of it: a process has addresses for some 900 times the memory of a large device.
         const ROOMY: u64 = 64;
+        /// Reserved where the driver does not tell how much memory there is, in bytes.
+        const FALLBACK: u64 = 64 << 30;
         let unit = self.driver.memory_support().granularity().unwrap_or(1);
         let made = self.alter(|locked| {
             locked.destroy_leaving();
+            let room = locked.state.tuning.device_bytes(locked.driver).unwrap_or(FALLBACK);
             let settings = locked.state.tuning.settings();
             let limit = config.max_bytes.unwrap_or(u64::MAX);
             let pools = locked.state.pools.count() as u64 + 1;
@@ -798,8 +801,8 @@ impl<D: Driver> Engine<D> {
                 };
                 Plan::new(small, supply, config.no_split, settings)
             };
-            let small = plan(true, SMALL_RESERVE.min(self.reserve));
-            let large = plan(false, self.reserve);
+            let small = plan(true, SMALL_RESERVE.min(room));
+            let large = plan(false, room);
             // What the settings say of plans stays as it is.
             config.plan = config.plan.take().or_else(|| self.config.settings.plan_options());
             let pool = locked.state.pools.add(config, small, large);
