@@ -15,7 +15,7 @@ use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::{Engine, Error, Level, PoolRefusal};
-use crate::driver::{CaptureId, Driver};
+use crate::driver::{CaptureId, Driver, DriverError};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, Verdict};
 use crate::heap::{is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, Requester, Supply};
@@ -348,16 +348,17 @@ impl Pools {
         id
     }
 
-    /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
-    pub(super) fn remove(&mut self, id: PoolId) -> (Vec<Heap>, Option<Box<PlannedHeap>>) {
+    /// Takes a pool that nothing uses away, and closes its heaps: all, and returns the driver's first error.
+    pub(super) fn remove(&mut self, id: PoolId, driver: &impl Driver) -> Result<(), DriverError> {
         let pool = self.rows[id.row()].take();
         self.rows.vacate(id.row() as u32);
         self.offering.retain(|&lender| lender != id);
         self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
-        let heaps =
-            heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
-        (heaps, pool.and_then(|pool| pool.planned))
+        let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take());
+        let closed = heaps.fold(Ok(()), |closed, heap| closed.and(heap.close(driver)));
+        let planned = pool.and_then(|pool| pool.planned);
+        closed.and(planned.map_or(Ok(()), |heap| heap.close(driver)))
     }
 
     /// A new graph, with its claim on pools.
