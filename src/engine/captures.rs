@@ -382,7 +382,7 @@ pub(super) struct CaptureState {
 pub(super) struct Captures {
     rows: Vec<Option<Box<CaptureState>>>,
     /// Of captures that are over; cleared, and kept for what they have allocated.
-    spare: [Option<Box<CaptureState>>; KEPT],
+    spare: Vec<Box<CaptureState>>,
     /// How many there were so far.
     made: u64,
     /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.
@@ -401,8 +401,7 @@ impl Captures {
     /// Adds a capture in which nothing has happened; `proof` makes an empty one.
     pub(super) fn add(&mut self, id: CaptureId, proof: impl FnOnce() -> Capture) -> CaptureSlot {
         self.made += 1;
-        let kept = self.spare.iter_mut().find_map(Option::take);
-        let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
+        let mut made = self.spare.pop().unwrap_or_else(|| Box::new(CaptureState::new(proof())));
         (made.id, made.age, made.since) = (id, self.made, Instant::now());
         CaptureSlot::new(enter_row(&mut self.rows, made))
     }
@@ -426,9 +425,8 @@ impl Captures {
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
-        let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| over.clear()) {
-            *room = Some(over);
+        if self.spare.len() < KEPT && over.clear() {
+            self.spare.push(over);
         }
     }
 
@@ -513,7 +511,7 @@ impl Captures {
 #[cfg(debug_assertions)]
 impl Captures {
     pub(super) fn verify(&self) -> Verdict {
-        let empty = self.spare.iter().flatten().all(|it| {
+        let empty = self.spare.iter().all(|it| {
             let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
             let noted = it.left.len() + it.origins.len() + it.told_since.len();
             let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
