@@ -214,17 +214,14 @@ impl Heap {
 
     /// Where the memory around an allocated range begins, and how far it goes on without a hole.
     pub(crate) fn surroundings(&self, id: RangeId) -> (u64, u64) {
-        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Hole);
-        let mut first = id;
-        while let Some(previous) = self.ranges[first].previous.filter(|id| !is_hole(id)) {
-            first = previous;
-        }
-        let mut last = id;
-        while let Some(next) = self.ranges[last].next.filter(|id| !is_hole(id)) {
-            last = next;
-        }
-        let start = self.ranges[first].address;
-        (start, self.ranges[last].end() - start)
+        let last = |step: fn(&Range) -> Option<RangeId>| {
+            let next = |id: &RangeId| step(&self.ranges[*id]);
+            let ranges = std::iter::successors(Some(id), next).map(|id| &self.ranges[id]);
+            ranges.take_while(|range| range.state != RangeState::Hole).last()
+        };
+        let [first, last] = [last(|it| it.previous), last(|it| it.next)];
+        let start = first.map_or(0, |range| range.address);
+        (start, last.map_or(0, Range::end) - start)
     }
 
     /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
