@@ -392,11 +392,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         for &pool in &pools {
-            match over.concurrent {
-                // Some of them came before the other capture.
-                true => self.state.blocks.change_all_of(pool, end_in),
-                false => self.state.blocks.change_recent_of(pool, end_in),
-            }
+            // Beside another capture, some of them came before that.
+            self.state.blocks.change_of(pool, over.concurrent, end_in);
         }
         self.state.waiting.iter_mut().for_each(|waiting| waiting.end_use(id, accepted));
         // What it gave back is free, unless a capture beside it may contain it.
@@ -415,7 +412,6 @@ impl<D: Driver> Locked<'_, D> {
                 if last {
                     row.open_all();
                 }
-                row.restart_steps();
                 let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
@@ -475,7 +471,7 @@ impl<D: Driver> Locked<'_, D> {
             waiting.forget_graphs();
         }
         self.state.pools.end_lending(pool);
-        self.state.blocks.change_all_of(pool, |block| {
+        self.state.blocks.change_of(pool, true, |block| {
             block.tenure = block.tenure.without_graphs();
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;

@@ -392,6 +392,8 @@ impl Heap {
         hold: bool,
     ) -> Vec<(RangeId, Users)> {
         self.vain.clear();
+        // Growth begins with small steps again.
+        self.grown = Some(0);
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
@@ -416,7 +418,7 @@ impl Heap {
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         self.open_all();
-        self.forget_kept();
+        self.kept = Kept::default();
         self.end_lending();
         for id in self.ids_where(|state| state.idle_users().is_some_and(Users::are_graphs)) {
             self.unlist(id);
