@@ -465,7 +465,7 @@ impl Captures {
     }
 
     /// Those that use a pool, but for one.
-    fn others(
+    pub(super) fn others(
         &mut self,
         pool: PoolId,
         but: Option<CaptureSlot>,
@@ -481,11 +481,6 @@ impl Captures {
     #[inline(never)]
     fn tell_all(&mut self, pool: PoolId, but: Option<CaptureSlot>, block: (BlockNumber, u64, u64)) {
         self.others(pool, but).for_each(|it| it.tell(pool, block));
-    }
-
-    /// Those that use a pool.
-    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
-        self.others(pool, None)
     }
 
     /// A younger capture into a heap's pool that is under way: it may be the body of a conditional node of this one.
@@ -974,7 +969,7 @@ impl<D: Driver> Locked<'_, D> {
         row.add_capture();
         let concurrent = row.captures() > 1;
         if concurrent {
-            self.state.captures.of(pool).for_each(|it| it.concurrent = true);
+            self.state.captures.others(pool, None).for_each(|it| it.concurrent = true);
         }
     }
 

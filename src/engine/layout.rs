@@ -203,15 +203,12 @@ impl Following {
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
-        let is_vain = self.way == Way::Nowhere || self.beyond > self.saved();
+        // What it takes less than blocks that are placed as they come.
+        let saved = self.layout.as_asked().saturating_sub(self.layout.bytes());
+        let is_vain = self.way == Way::Nowhere || self.beyond > saved;
         let is_wrong = self.followed < self.blocks.min(FIRST_FORESEEN)
             || elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS;
         is_vain || is_wrong && !self.is_asked_for
-    }
-
-    /// What the layout takes less than blocks that are placed as they come, in bytes.
-    fn saved(&self) -> u64 {
-        self.layout.as_asked().saturating_sub(self.layout.bytes())
     }
 
     /// Whether a block for which the layout has no place is taken for a library's workspace: of such a size, while all

@@ -509,7 +509,7 @@ impl<D: Driver> Locked<'_, D> {
     fn lose(&mut self, pool: PoolId, error: &DriverError) {
         self.state.keep_premapped(pool);
         self.shut(pool);
-        for CaptureState { lost, .. } in self.state.captures.of(pool) {
+        for CaptureState { lost, .. } in self.state.captures.others(pool, None) {
             lost.get_or_insert_with(|| error.clone());
         }
     }
