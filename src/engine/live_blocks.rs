@@ -338,10 +338,11 @@ impl Blocks {
     /// capture that uses the pool alone has no others there.
     pub(super) fn change_of(&mut self, pool: PoolId, all: bool, change: impl Fn(&mut LiveBlock)) {
         let Some(of_pool) = self.by_pool.get(pool.row()) else { return };
-        let sorted = all.then(|| of_pool.by_address.values().map(|&(_, row)| row));
-        for row in sorted.into_iter().flatten().chain(of_pool.recent.iter().copied()) {
-            self.rows[row as usize].block.iter_mut().for_each(&change);
+        let mut change = |row: u32| self.rows[row as usize].block.iter_mut().for_each(&change);
+        if all {
+            of_pool.by_address.values().for_each(|&(_, row)| change(row));
         }
+        of_pool.recent.iter().for_each(|&row| change(row));
     }
 
     /// Sorts the live blocks of a pool by address, for [`Blocks::over`]; `extent` says where one lies, and what
