@@ -270,9 +270,15 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "captures_over")?;
-        let captures = state.captures.ids_of(pool);
-        let locked = self.0.with(&mut state);
-        Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
+        let State { captures, timelines, .. } = &*state;
+        let has_left = |id, stream| match timelines.ask(&self.0.driver, stream) {
+            StreamStatus::Outside => true,
+            StreamStatus::Inside(other) => other != id,
+            StreamStatus::Barred | StreamStatus::Unclear | StreamStatus::Elsewhere => false,
+        };
+        let into = captures.iter().filter(|it| it.pools.contains(&pool));
+        let over = into.filter(|it| it.streams().all(|stream| has_left(it.id, stream)));
+        Ok(over.map(|it| it.id).collect())
     }
 
     /// The pools that a capture under way uses.
@@ -1071,16 +1077,5 @@ impl<D: Driver> Locked<'_, D> {
             // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);
         }
-    }
-
-    /// Whether no stream that a capture under way was seen on captures for it any more.
-    pub(super) fn is_over(&self, id: CaptureId) -> bool {
-        let Some(slot) = self.state.captures.slot(id) else { return true };
-        let State { captures, timelines, .. } = &*self.state;
-        captures.get(slot).streams().all(|stream| match timelines.ask(self.driver, stream) {
-            StreamStatus::Outside => true,
-            StreamStatus::Inside(other) => other != id,
-            StreamStatus::Barred | StreamStatus::Unclear | StreamStatus::Elsewhere => false,
-        })
     }
 }

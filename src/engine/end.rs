@@ -155,7 +155,7 @@ impl<D: Driver> Locked<'_, D> {
         for pool in self.state.capture(slot).pools.clone() {
             self.state.journal_count(slot, pool);
         }
-        let unbound = self.state.is_unbound(slot);
+        let unbound = self.state.unbound(slot).next().is_some();
         let plans = match graph {
             Some(_) if unbound => self.prepare_plans(slot),
             _ => Vec::new(),
