@@ -509,8 +509,8 @@ impl<D: Driver> Engine<D> {
         Ok(Request { call, pool, bytes, fixed: false, asked })
     }
 
-    /// What the stream's cache has for a request outside captures; `at_once` without a wait for another thread, or for a
-    /// new peak.
+    /// What the stream's cache has for a request outside captures; `at_once` without a wait for another thread, or
+    /// for a new peak.
     #[inline]
     fn take_cached(&self, request: &mut Request, at_once: bool) -> Option<Block> {
         // A poisoned engine hands nothing out.

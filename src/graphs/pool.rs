@@ -340,8 +340,8 @@ pub(super) fn collect_all<D: HostApi>(engine: &Engine<D>) -> bool {
     finished.into_iter().map(Retired::release).count() > 0
 }
 
-/// The pools among some of an engine's that have an owner, and the first whose owner is going. One without an owner is the
-/// host's, by its name, and so is the order in it.
+/// The pools among some of an engine's that have an owner, and the first whose owner is going. One without an owner is
+/// the host's, by its name, and so is the order in it.
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],

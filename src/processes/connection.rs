@@ -109,8 +109,8 @@ pub(super) fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Gives a process that asks at the socket a loan, if that is to be had, and answers. A byte with its descriptor is to come
-/// next.
+/// Gives a process that asks at the socket a loan, if that is to be had, and answers. A byte with its descriptor is to
+/// come next.
 pub(super) fn give_loan(stream: &UnixStream, number: u64, loans: &LoanTable) -> io::Result<()> {
     let (_, sent) = receive(stream)?;
     // Without one its end would not be noticed.
