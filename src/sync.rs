@@ -319,33 +319,26 @@ impl Condvar {
         Self::default()
     }
 
-    /// Lets the lock go until [`Condvar::notify_all`] is called, or for no reason.
+    /// Lets the lock go until [`Condvar::notify_all`] is called, or for no reason: for so long at most, without an end
+    /// where there is no such time.
     ///
     /// # Panics
     /// With debug assertions, where the thread holds another lock.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        #[cfg(debug_assertions)]
-        guard.entry.must_be_alone();
-        let inner = self.0.wait(guard.inner).unwrap_or_else(sync::PoisonError::into_inner);
-        MutexGuard { inner, entry: guard.entry }
-    }
-
-    /// As [`Condvar::wait`], for so long at most; without an end where there is no such time.
-    ///
-    /// # Panics
-    /// As [`Condvar::wait`].
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn wait_timeout<'a, T>(
+    pub fn wait<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         patience: Option<Duration>,
     ) -> MutexGuard<'a, T> {
-        let Some(patience) = patience else { return self.wait(guard) };
         #[cfg(debug_assertions)]
         guard.entry.must_be_alone();
-        let waited = self.0.wait_timeout(guard.inner, patience);
-        let (inner, _) = waited.unwrap_or_else(sync::PoisonError::into_inner);
+        let inner = match patience {
+            None => self.0.wait(guard.inner).unwrap_or_else(sync::PoisonError::into_inner),
+            Some(patience) => {
+                let waited = self.0.wait_timeout(guard.inner, patience);
+                waited.unwrap_or_else(sync::PoisonError::into_inner).0
+            }
+        };
         MutexGuard { inner, entry: guard.entry }
     }
 

@@ -450,7 +450,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Block, Error> {
         let mut request = self.ask(call, pool, bytes, stream)?;
         request.fixed = fixed;
-        match self.take_cached(&mut request) {
+        match self.take_cached(&mut request, false) {
             Some(block) => Ok(block),
             None => self.allocate_locked(&request, last_resort),
         }
@@ -509,26 +509,26 @@ impl<D: Driver> Engine<D> {
         Ok(Request { call, pool, bytes, fixed: false, asked })
     }
 
-    /// What the stream's cache has for a request outside captures.
+    /// What the stream's cache has for a request outside captures; `at_once` without a wait for another thread, or
+    /// for a new peak.
     #[inline]
-    fn take_cached(&self, request: &mut Request) -> Option<Block> {
-        if !self.caches_blocks() {
+    fn take_cached(&self, request: &mut Request, at_once: bool) -> Option<Block> {
+        // A poisoned engine hands nothing out.
+        if !self.config.settings.caching || self.state.is_poisoned() {
             return None;
         }
-        let mut cache = self.caches.get(self.caches.number_outside(request.asked.stream)?)?;
+        let number = self.caches.number_outside(request.asked.stream)?;
+        let mut cache = match at_once {
+            true => self.caches.get_at_once(number)?,
+            false => self.caches.get(number)?,
+        };
         let sizes = (request.pool, request.bytes);
-        let (block, over) = cache.take(&self.driver, sizes, &mut request.asked, false)?;
+        let (block, over) = cache.take(&self.driver, sizes, &mut request.asked, at_once)?;
         if let Some(row) = over {
             // The engine's lock tells the host what this fails with.
             self.raise_allowance(cache, row).ok()?;
         }
         Some(block)
-    }
-
-    /// Whether stream caches may have blocks to hand out. A poisoned engine hands nothing out.
-    #[inline]
-    fn caches_blocks(&self) -> bool {
-        self.config.settings.caching && !self.state.is_poisoned()
     }
 
     /// Asks for what a stream cache is missing of its allowance for a pool, or notes a new peak.
@@ -597,7 +597,7 @@ impl<D: Driver> HostCalls<'_, D> {
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Option<Block>, Error> {
         let mut request = self.0.ask(CALL, outside, bytes, stream.as_stream())?;
-        if let Some(block) = self.0.take_cached(&mut request) {
+        if let Some(block) = self.0.take_cached(&mut request, false) {
             return Ok(Some(block));
         }
         self.0.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
@@ -613,13 +613,7 @@ impl<D: Driver> HostCalls<'_, D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Option<Block> {
-        let Request { pool, bytes, mut asked, .. } =
-            self.0.ask(CALL, pool, bytes, stream.as_stream()).ok()?;
-        if !self.0.caches_blocks() {
-            return None;
-        }
-        let number = self.0.caches.number_outside(asked.stream)?;
-        let mut cache = self.0.caches.get_at_once(number)?;
-        cache.take(&self.0.driver, (pool, bytes), &mut asked, true).map(|(block, _)| block)
+        let mut request = self.0.ask(CALL, pool, bytes, stream.as_stream()).ok()?;
+        self.0.take_cached(&mut request, true)
     }
 }

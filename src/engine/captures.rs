@@ -268,9 +268,15 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "captures_over")?;
-        let captures = state.captures.ids_of(pool);
-        let locked = self.0.with(&mut state);
-        Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
+        let State { captures, timelines, .. } = &*state;
+        let has_left = |id, stream| match timelines.ask(&self.0.driver, stream) {
+            StreamStatus::Outside => true,
+            StreamStatus::Inside(other) => other != id,
+            StreamStatus::Barred | StreamStatus::Unclear | StreamStatus::Elsewhere => false,
+        };
+        let into = captures.iter().filter(|it| it.pools.contains(&pool));
+        let over = into.filter(|it| it.streams().all(|stream| has_left(it.id, stream)));
+        Ok(over.map(|it| it.id).collect())
     }
 
     /// The pools that a capture under way uses.
@@ -380,7 +386,7 @@ pub(super) struct CaptureState {
 pub(super) struct Captures {
     rows: Vec<Option<Box<CaptureState>>>,
     /// Of captures that are over; cleared, and kept for what they have allocated.
-    spare: [Option<Box<CaptureState>>; KEPT],
+    spare: Vec<Box<CaptureState>>,
     /// How many there were so far.
     made: u64,
     /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.
@@ -399,8 +405,7 @@ impl Captures {
     /// Adds a capture in which nothing has happened; `proof` makes an empty one.
     pub(super) fn add(&mut self, id: CaptureId, proof: impl FnOnce() -> Capture) -> CaptureSlot {
         self.made += 1;
-        let kept = self.spare.iter_mut().find_map(Option::take);
-        let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
+        let mut made = self.spare.pop().unwrap_or_else(|| Box::new(CaptureState::new(proof())));
         (made.id, made.age, made.since) = (id, self.made, Instant::now());
         CaptureSlot::new(enter_row(&mut self.rows, made))
     }
@@ -424,9 +429,8 @@ impl Captures {
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
-        let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| over.clear()) {
-            *room = Some(over);
+        if self.spare.len() < KEPT && over.clear() {
+            self.spare.push(over);
         }
     }
 
@@ -465,7 +469,7 @@ impl Captures {
     }
 
     /// Those that use a pool, but for one.
-    fn others(
+    pub(super) fn others(
         &mut self,
         pool: PoolId,
         but: Option<CaptureSlot>,
@@ -481,11 +485,6 @@ impl Captures {
     #[inline(never)]
     fn tell_all(&mut self, pool: PoolId, but: Option<CaptureSlot>, block: (BlockNumber, u64, u64)) {
         self.others(pool, but).for_each(|it| it.tell(pool, block));
-    }
-
-    /// Those that use a pool.
-    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
-        self.others(pool, None)
     }
 
     /// A younger capture into a heap's pool that is under way: it may be the body of a conditional node of this one.
@@ -511,7 +510,7 @@ impl Captures {
 #[cfg(debug_assertions)]
 impl Captures {
     pub(super) fn verify(&self) -> Verdict {
-        let empty = self.spare.iter().flatten().all(|it| {
+        let empty = self.spare.iter().all(|it| {
             let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
             let noted = it.left.len() + it.origins.len() + it.told_since.len();
             let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
@@ -974,7 +973,7 @@ impl<D: Driver> Locked<'_, D> {
         row.add_capture();
         let concurrent = row.captures() > 1;
         if concurrent {
-            self.state.captures.of(pool).for_each(|it| it.concurrent = true);
+            self.state.captures.others(pool, None).for_each(|it| it.concurrent = true);
         }
     }
 
@@ -1076,16 +1075,5 @@ impl<D: Driver> Locked<'_, D> {
             // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);
         }
-    }
-
-    /// Whether no stream that a capture under way was seen on captures for it any more.
-    pub(super) fn is_over(&self, id: CaptureId) -> bool {
-        let Some(slot) = self.state.captures.slot(id) else { return true };
-        let State { captures, timelines, .. } = &*self.state;
-        captures.get(slot).streams().all(|stream| match timelines.ask(self.driver, stream) {
-            StreamStatus::Outside => true,
-            StreamStatus::Inside(other) => other != id,
-            StreamStatus::Barred | StreamStatus::Unclear | StreamStatus::Elsewhere => false,
-        })
     }
 }

@@ -212,7 +212,7 @@ impl Tuning {
     /// As settings have it, for a device with so much memory in all.
     pub(super) fn new(settings: Settings, total: Option<u64>) -> Self {
         let limit = memory::limit(&settings, total);
-        Self { settings, limit, device_bytes: None }
+        Self { settings, limit, device_bytes: total }
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -235,8 +235,9 @@ impl Tuning {
         self.device_bytes
     }
 
-    /// Takes over what may change, for a device with so much memory in all.
-    fn take(&mut self, settings: &Settings, total: Option<u64>) {
+    /// Takes over what may change.
+    fn take(&mut self, settings: &Settings, driver: &impl Driver) {
+        let total = self.device_bytes(driver);
         let Self { settings: now, limit, .. } = self;
         let bounds = memory::limit(settings, total);
         if bounds != memory::limit(now, total) {
@@ -279,9 +280,8 @@ impl<D: Driver> Engine<D> {
     /// them; and for pools that are made later, which free blocks are split and whether segments grow. Nothing else of
     /// `settings` counts. A size that is rounded in another thread meanwhile may be rounded by either.
     pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
-        let total = self.driver.memory_info().ok().map(|info| info.total);
         self.alter(|locked| {
-            locked.state.tuning.take(settings, total);
+            locked.state.tuning.take(settings, locked.driver);
             self.rounding.set(settings.rounding);
         })
     }

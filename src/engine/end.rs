@@ -39,7 +39,7 @@ struct EndingCapture {
     plans: Vec<Ready>,
     /// Whether it has such blocks.
     unbound: bool,
-    /// A copy of its graph, where the checker is to judge it.
+    /// A copy of its graph, where the checker is to judge it; of one that cannot be named what was seen of it.
     finished: Option<Result<FinishedGraph, DriverError>>,
 }
 
@@ -155,16 +155,22 @@ impl<D: Driver> Locked<'_, D> {
         for pool in self.state.capture(slot).pools.clone() {
             self.state.journal_count(slot, pool);
         }
-        let unbound = self.state.is_unbound(slot);
+        let unbound = self.state.unbound(slot).next().is_some();
         let plans = match graph {
             Some(_) if unbound => self.prepare_plans(slot),
             _ => Vec::new(),
         };
-        let has_journal = self.state.capture(slot).journal.is_some();
         // A plan maps memory by what the journal says, so it is always judged.
-        let checked = has_journal && (self.config.settings.check || unbound);
-        let (_, checker) = self.state.captures.get_mut(slot).record();
-        let finished = graph.filter(|_| checked).map(|graph| checker.read(self.driver, graph));
+        let checked = self.config.settings.check || unbound;
+        let capture_state = self.state.captures.get_mut(slot);
+        // Launches that its proofs had taken to wait, and that nothing else finds.
+        let surprised = capture_state.proof.is_surprised() && capture_state.undone.is_none();
+        let (journal, checker) = capture_state.record();
+        let finished = journal.filter(|_| checked).and_then(|journal| match graph {
+            Some(graph) => Some(checker.read(self.driver, graph)),
+            // Nothing is asked about its nodes: they may be gone.
+            None => (surprised && !unbound).then(|| Ok(FinishedGraph::remembered(journal))),
+        });
         EndingCapture { slot, graph, plans, unbound, finished }
     }
 
@@ -191,7 +197,7 @@ impl<D: Driver> Locked<'_, D> {
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
     fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
-        let &mut EndingCapture { slot, graph, unbound, ref mut finished, .. } = ending;
+        let &mut EndingCapture { slot, graph: named, unbound, ref mut finished, .. } = ending;
         let &mut CaptureState { id, undone, .. } = self.state.capture(slot);
         let _shown = finished.is_some().then(|| judging(self.state.messages.teller(), id));
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
@@ -200,22 +206,20 @@ impl<D: Driver> Locked<'_, D> {
             (Some((journal, Ok(graph))), _) => {
                 let (judged, time) = judge_timed(checker, (journal, policy), &graph, foreign);
                 took = time;
-                let judged = judged.map_err(|violation| self.refusal(slot, &graph, violation));
+                let judged = judged.map_err(|violation| match named {
+                    Some(_) => self.refusal(slot, &graph, violation),
+                    None => Error::Refused(Box::new(violation)),
+                });
                 self.state.capture(slot).record().1.keep(graph);
                 judged
             }
             (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             (None, None) if unbound => Err(Error::Unplanned { capture: id }),
-            (None, None) if graph.is_none() => {
-                let (verdict, nanoseconds) = self.judge_record(slot);
-                took = nanoseconds;
-                verdict
-            }
             (None, None) => Ok(()),
         };
         let search = self.search();
-        let recorded = self.state.captures.get(slot).journal.as_ref().zip(graph);
+        let recorded = self.state.captures.get(slot).journal.as_ref().zip(named);
         let recorded = recorded.filter(|_| search != Search::default() && verdict.is_ok());
         // What the checker could not read either, it has refused.
         let found = recorded
@@ -228,21 +232,6 @@ impl<D: Driver> Locked<'_, D> {
         let (late_uses, early_reads) =
             (self.config.find_late_uses, self.config.settings.early_reads);
         Search { late_uses, early_reads }
-    }
-
-    /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
-    /// that its proofs had taken to wait: nothing else finds them.
-    fn judge_record(&mut self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
-        let settings = &self.config.settings;
-        let is_surprised = self.state.capture(slot).proof.is_surprised();
-        let (journal, checker) = self.state.capture(slot).record();
-        let journal = journal.filter(|_| settings.check && is_surprised);
-        let Some(journal) = journal else { return (Ok(()), 0) };
-        // Nothing is asked about its nodes: they may be gone.
-        let graph = FinishedGraph::remembered(journal);
-        let record = (journal, settings.programmatic);
-        let (judged, took) = judge_timed(checker, record, &graph, self.config.foreign_nodes);
-        (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -403,11 +392,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         for &pool in &pools {
-            match over.concurrent {
-                // Some of them came before the other capture.
-                true => self.state.blocks.change_all_of(pool, end_in),
-                false => self.state.blocks.change_recent_of(pool, end_in),
-            }
+            // Beside another capture, some of them came before that.
+            self.state.blocks.change_of(pool, over.concurrent, end_in);
         }
         self.state.waiting.iter_mut().for_each(|waiting| waiting.end_use(id, accepted));
         // What it gave back is free, unless a capture beside it may contain it.
@@ -426,7 +412,6 @@ impl<D: Driver> Locked<'_, D> {
                 if last {
                     row.open_all();
                 }
-                row.restart_steps();
                 let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
@@ -486,7 +471,7 @@ impl<D: Driver> Locked<'_, D> {
             waiting.forget_graphs();
         }
         self.state.pools.end_lending(pool);
-        self.state.blocks.change_all_of(pool, |block| {
+        self.state.blocks.change_of(pool, true, |block| {
             block.tenure = block.tenure.without_graphs();
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;

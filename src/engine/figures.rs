@@ -19,18 +19,60 @@ use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{reach, Heap, Holding, PlannedHeap};
 use crate::size::Size;
 
-/// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
-pub(super) const ALLOCATIONS: usize = 0;
-pub(super) const ALLOCATED: usize = 1;
-pub(super) const REQUESTED: usize = 2;
-pub(super) const WAITING: usize = 3;
-pub(super) const WAITING_BYTES: usize = 4;
-pub(super) const SPLIT: usize = 5;
-pub(super) const SPLIT_BYTES: usize = 6;
-pub(super) const SEGMENTS: usize = 7;
-pub(super) const RESERVED: usize = 8;
-pub(super) const SUSPENDED: usize = 9;
+/// Makes the kinds of figures that are counted, and what reports say of each, of one table. What is counted as waiting
+/// is, with what is live, the figure of what is active.
+macro_rules! figures {
+    ($($(#[doc = $doc:literal])+ $number:literal $kind:ident: $field:ident, $shown:literal;)*) => {
+        $(pub(super) const $kind: usize = $number;)*
+
+        /// The figures of all memory, or of the heaps of small blocks (up to 1 MiB) or of large blocks. A block counts
+        /// for the heap in which it lies: captures put blocks of every size into the heap of large blocks where that
+        /// grows in place, and into free memory of the other.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
+        pub struct Figures {
+            $($(#[doc = $doc])+ pub $field: Figure,)*
+        }
+
+        impl Figures {
+            /// Of what each kind comes to.
+            fn of(figure: impl Fn(usize) -> Figure) -> Self {
+                Self { $($field: figure($kind),)* }
+            }
+
+            /// Each with its name in tables.
+            fn named(&self) -> [(&'static str, Figure); KINDS] {
+                [$(($shown, self.$field),)*]
+            }
+        }
+    };
+}
+
 const KINDS: usize = 10;
+
+figures! {
+    /// Blocks that have not been freed.
+    0 ALLOCATIONS: allocation, "blocks";
+    /// Their bytes as placed, rounded up.
+    1 ALLOCATED: allocated_bytes, "allocated bytes";
+    /// Their bytes as asked for.
+    2 REQUESTED: requested_bytes, "requested bytes";
+    /// Blocks that have not been freed, and freed ones that no stream may take yet.
+    3 WAITING: active, "active";
+    /// Their bytes.
+    4 WAITING_BYTES: active_bytes, "active bytes";
+    /// Free pieces of segments that are, or may be, in use elsewhere.
+    5 SPLIT: inactive_split, "inactive split";
+    /// Their bytes.
+    6 SPLIT_BYTES: inactive_split_bytes, "inactive split bytes";
+    /// Pieces of memory held from the driver: mappings and allocations.
+    7 SEGMENTS: segment, "segments";
+    /// Their bytes.
+    8 RESERVED: reserved_bytes, "reserved bytes";
+    /// Bytes of suspended pools that were given back to the driver, and that the pool asks for again
+    /// when it is resumed.
+    9 SUSPENDED: suspended_bytes, "suspended bytes";
+}
 
 /// One of each figure.
 pub(super) type Amounts = [i64; KINDS];
@@ -377,23 +419,11 @@ impl Level {
 
     fn figures(&self) -> Figures {
         let (current, risen) = (figures(&self.allowed), figures(&self.risen));
-        let figure = |kind: usize| {
+        Figures::of(|kind| {
             let [current, peak, allocated, base] =
                 [current, self.peak, risen, self.reset_current].map(|it| it[kind] as u64);
             Figure { current, peak, allocated, freed: (allocated + base) - current }
-        };
-        Figures {
-            allocation: figure(ALLOCATIONS),
-            allocated_bytes: figure(ALLOCATED),
-            requested_bytes: figure(REQUESTED),
-            active: figure(WAITING),
-            active_bytes: figure(WAITING_BYTES),
-            inactive_split: figure(SPLIT),
-            inactive_split_bytes: figure(SPLIT_BYTES),
-            segment: figure(SEGMENTS),
-            reserved_bytes: figure(RESERVED),
-            suspended_bytes: figure(SUSPENDED),
-        }
+        })
     }
 }
 
@@ -694,52 +724,13 @@ pub struct Figure {
     pub freed: u64,
 }
 
-/// The figures of all memory, or of the heaps of small blocks (up to 1 MiB) or of large blocks. A block counts for the
-/// heap in which it lies: captures put blocks of every size into the heap of large blocks where that grows in place,
-/// and into free memory of the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Figures {
-    /// Blocks that have not been freed.
-    pub allocation: Figure,
-    /// Their bytes as placed, rounded up.
-    pub allocated_bytes: Figure,
-    /// Their bytes as asked for.
-    pub requested_bytes: Figure,
-    /// Blocks that have not been freed, and freed ones that no stream may take yet.
-    pub active: Figure,
-    /// Their bytes.
-    pub active_bytes: Figure,
-    /// Free pieces of segments that are, or may be, in use elsewhere.
-    pub inactive_split: Figure,
-    /// Their bytes.
-    pub inactive_split_bytes: Figure,
-    /// Pieces of memory held from the driver: mappings and allocations.
-    pub segment: Figure,
-    /// Their bytes.
-    pub reserved_bytes: Figure,
-    /// Bytes of suspended pools that were given back to the driver, and that the pool asks for again
-    /// when it is resumed.
-    pub suspended_bytes: Figure,
-}
-
 /// A table: a line for each figure, now, at its peak, and what came and went.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:22}{:>14}{:>14}{:>14}{:>14}", "", "now", "peak", "allocated", "freed")?;
-        for (name, figure, is_bytes) in [
-            ("blocks", self.allocation, false),
-            ("allocated bytes", self.allocated_bytes, true),
-            ("requested bytes", self.requested_bytes, true),
-            ("active", self.active, false),
-            ("active bytes", self.active_bytes, true),
-            ("inactive split", self.inactive_split, false),
-            ("inactive split bytes", self.inactive_split_bytes, true),
-            ("segments", self.segment, false),
-            ("reserved bytes", self.reserved_bytes, true),
-            ("suspended bytes", self.suspended_bytes, true),
-        ] {
+        for (name, figure) in self.named() {
             write!(f, "\n{name:22}")?;
+            let is_bytes = name.ends_with("bytes");
             for part in [figure.current, figure.peak, figure.allocated, figure.freed] {
                 let told = if is_bytes { Size(part).to_string() } else { part.to_string() };
                 write!(f, "{told:>14}")?;

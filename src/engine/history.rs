@@ -286,22 +286,6 @@ impl HistoryOptions {
     }
 
     setters! { [clear: bool, origins: bool, snapshots: bool, skipped: Vec<Shown>] }
-
-    fn keeps(&self) -> Keeps {
-        let Self { entries, origins, snapshots, ref skipped, .. } = *self;
-        let asked = if snapshots { 0 } else { bit(Shown::Snapshot) };
-        let skipped = skipped.iter().fold(asked, |skipped, &action| skipped | bit(action));
-        Keeps { most: entries, origins, skipped }
-    }
-}
-
-/// What a ring keeps.
-#[derive(Clone, Copy, Debug)]
-struct Keeps {
-    most: usize,
-    origins: bool,
-    /// A bit for each kind of event that is not kept.
-    skipped: u16,
 }
 
 /// The number of events in a full chunk.
@@ -325,7 +309,12 @@ pub(super) struct Ring {
     dropped: usize,
     /// Whether events were dropped to make room.
     lost: bool,
-    keeps: Keeps,
+    /// How many are kept at most.
+    most: usize,
+    /// Whether events say where calls came from.
+    origins: bool,
+    /// A bit for each kind of event that is not kept.
+    skipped: u16,
 }
 
 /// What a ring kept at one moment.
@@ -347,8 +336,19 @@ impl Past {
 }
 
 impl Ring {
-    fn new(begun: Instant, keeps: Keeps) -> Self {
-        Self { begun, full: VecDeque::new(), open: Chunk::new(), dropped: 0, lost: false, keeps }
+    fn new(begun: Instant) -> Self {
+        let (full, open) = (VecDeque::new(), Chunk::new());
+        Self { begun, full, open, dropped: 0, lost: false, most: 0, origins: false, skipped: 0 }
+    }
+
+    /// Keeps events as `options` say from now on. Of those that are there as many stay as may.
+    fn keep(&mut self, options: &HistoryOptions) {
+        let asked = if options.snapshots { 0 } else { bit(Shown::Snapshot) };
+        (self.most, self.origins) = (options.entries, options.origins);
+        self.skipped = options.skipped.iter().fold(asked, |all, &action| all | bit(action));
+        while self.count() > self.most {
+            self.drop_oldest();
+        }
     }
 
     #[inline]
@@ -360,12 +360,12 @@ impl Ring {
         pool: PoolId,
         frames: Option<Arc<Frames>>,
     ) {
-        let Some(action) = action.without(self.keeps.skipped) else { return };
-        let frames = frames.filter(|_| self.keeps.origins);
+        let Some(action) = action.without(self.skipped) else { return };
+        let frames = frames.filter(|_| self.origins);
         let stamp = nanoseconds(self.begun.elapsed());
         let pool = pool.number();
         self.open.push(PastEvent { stamp, address, bytes, stream, frames, pool, action });
-        if self.count() > self.keeps.most {
+        if self.count() > self.most {
             self.drop_oldest();
         }
         if self.open.len() == CHUNK {
@@ -410,7 +410,7 @@ impl Ring {
         Past {
             chunks: self.full.iter().cloned().chain([open]).collect(),
             dropped: self.dropped,
-            full: self.lost || self.count() == self.keeps.most,
+            full: self.lost || self.count() == self.most,
         }
     }
 }
@@ -428,19 +428,16 @@ pub(super) struct Pasts {
 impl State {
     /// Keeps events from now on; none, and forgets them, where there is no room for any.
     pub(super) fn keep_history(&mut self, caches: &StreamCaches, options: &HistoryOptions) {
-        let keeps = options.keeps();
-        let stays = self.history.as_ref().filter(|_| keeps.most > 0 && !options.clear);
+        let keeps = options.entries > 0;
+        let stays = self.history.as_ref().filter(|_| keeps && !options.clear);
         let stays = stays.map(|history| history.begun);
-        let begun = stays.or_else(|| (keeps.most > 0).then(Instant::now));
-        let change = |ring: &mut Option<Box<Ring>>| match ring {
-            // Of the events that are there as many stay as may.
-            Some(ring) if stays.is_some() => {
-                ring.keeps = keeps;
-                while ring.count() > keeps.most {
-                    ring.drop_oldest();
-                }
+        let begun = stays.or_else(|| keeps.then(Instant::now));
+        let change = |ring: &mut Option<Box<Ring>>| {
+            // All have one, or none has.
+            if stays.is_none() {
+                *ring = begun.map(|begun| Box::new(Ring::new(begun)));
             }
-            _ => *ring = begun.map(|begun| Box::new(Ring::new(begun, keeps))),
+            ring.iter_mut().for_each(|ring| ring.keep(options));
         };
         for mut cache in caches.all() {
             change(&mut cache.history);
@@ -508,7 +505,7 @@ impl State {
         Some(Pasts {
             all: std::iter::once(history).chain(rings).map(Ring::past).collect(),
             now: (nanoseconds(history.begun.elapsed()), SystemTime::now()),
-            most: history.keeps.most,
+            most: history.most,
         })
     }
 }

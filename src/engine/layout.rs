@@ -137,10 +137,11 @@ pub(super) struct Arena {
 }
 
 /// How a capture's blocks lie by a layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Way {
-    /// In one place, with memory at once; from the first of them on it is known where.
-    Arena(Option<Arena>),
+    /// In one place, with memory at once.
+    #[default]
+    Arena,
     /// By pages, with memory at the capture's end.
     Pages,
     /// Not at all: it has no place in its pool, or would save nothing there.
@@ -148,12 +149,14 @@ enum Way {
 }
 
 /// A layout that a capture follows in its first pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Following {
     layout: Layout,
     /// Whether the host has asked for it, or for what it was learned from.
     is_asked_for: bool,
     way: Way,
+    /// Where that place is, from the first block there on.
+    arena: Option<Arena>,
     /// In blocks, but for workspaces, that found no place in the arena nor in free memory beside it, and in blocks from
     /// before that the capture has freed beside it, so far, in bytes.
     beyond: u64,
@@ -179,21 +182,8 @@ pub(super) struct Following {
 
 impl Following {
     pub(super) fn new(layout: Layout, is_asked_for: bool) -> Self {
-        Self {
-            is_asked_for,
-            asked: FixedBitSet::with_capacity(layout.places().len()),
-            layout,
-            way: Way::Arena(None),
-            beyond: 0,
-            workspaces: Vec::new(),
-            streams: Vec::new(),
-            next: 0,
-            lost: 0,
-            smaller: false,
-            blocks: 0,
-            followed: 0,
-            fell_back: None,
-        }
+        let asked = FixedBitSet::with_capacity(layout.places().len());
+        Self { layout, is_asked_for, asked, ..Self::default() }
     }
 
     /// What a capture follows that was learned, after so many requests; `None` where its blocks take no less so.
@@ -213,15 +203,12 @@ impl Following {
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
-        let is_vain = self.way == Way::Nowhere || self.beyond > self.saved();
+        // What it takes less than blocks that are placed as they come.
+        let saved = self.layout.as_asked().saturating_sub(self.layout.bytes());
+        let is_vain = self.way == Way::Nowhere || self.beyond > saved;
         let is_wrong = self.followed < self.blocks.min(FIRST_FORESEEN)
             || elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS;
         is_vain || is_wrong && !self.is_asked_for
-    }
-
-    /// What the layout takes less than blocks that are placed as they come, in bytes.
-    fn saved(&self) -> u64 {
-        self.layout.as_asked().saturating_sub(self.layout.bytes())
     }
 
     /// Whether a block for which the layout has no place is taken for a library's workspace: of such a size, while all
@@ -240,15 +227,7 @@ impl Following {
     /// one beside it.
     pub(super) fn note_input(&mut self, address: u64, bytes: u64) {
         let within = |arena: Arena| address.wrapping_sub(arena.address) < arena.bytes;
-        self.beyond += if self.arena().is_some_and(within) { 0 } else { bytes };
-    }
-
-    /// Where its blocks lie, if they lie in one place and that is known.
-    fn arena(&self) -> Option<Arena> {
-        match self.way {
-            Way::Arena(arena) => arena,
-            Way::Pages | Way::Nowhere => None,
-        }
+        self.beyond += if self.arena.is_some_and(within) { 0 } else { bytes };
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.
@@ -286,7 +265,7 @@ impl Following {
 
     /// What a later capture may go on with, once this one has ended.
     fn left_off(mut self: Box<Self>) -> Option<Box<Self>> {
-        let is_open = self.arena().is_some() && self.next < self.layout.places().len();
+        let is_open = self.arena.is_some() && self.next < self.layout.places().len();
         let goes_on = is_open && !self.is_asked_for && !self.is_given_up();
         (self.blocks, self.followed, self.lost, self.fell_back) = (0, 0, 0, None);
         goes_on.then_some(self)
@@ -380,7 +359,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
         let following = self.state.captures.get(slot).following_in(pool);
-        following.is_some_and(|it| matches!(it.way, Way::Arena(_)) && !it.is_given_up())
+        following.is_some_and(|it| it.way == Way::Arena && !it.is_given_up())
     }
 
     /// A place by the layout that a capture follows, if it follows one; `None` where the block cannot have its place, nor one
@@ -398,7 +377,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut following = self.state.capture(slot).following.take()?;
         let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
-            _ if following.arena().is_none() && !following.is_asked_for => return None,
+            _ if following.arena.is_none() && !following.is_asked_for => return None,
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
                 let kept = why != Why::Taken && following.is_workspace(request.bytes);
@@ -413,7 +392,7 @@ impl<D: Driver> Locked<'_, D> {
                     // A later block of the layout would miss another place.
                     if kept || following.is_asked_for && !following.is_given_up() {
                         // New memory beside the arena. What the driver refuses, the pool may still have.
-                        let heap = following.arena().map(|arena| arena.heap);
+                        let heap = following.arena.map(|arena| arena.heap);
                         let row = self.state.pools.get(request.pool);
                         let home = row.map(|row| row.homes(request.bytes, requester)[0]);
                         let home = home.filter(|&home| Some(home) == heap);
@@ -515,7 +494,7 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         until: Option<u32>,
     ) -> Option<(u32, Placed)> {
-        let Arena { heap, address: base, .. } = following.arena()?;
+        let Arena { heap, address: base, .. } = following.arena?;
         let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -541,7 +520,7 @@ impl<D: Driver> Locked<'_, D> {
         let found = following.place_of(request.bytes, request.asked.stream);
         let (_, Place { offset, until, .. }) = found.map_err(alone)?;
         let all = following.layout.bytes();
-        let Arena { heap, address: base, .. } = match following.arena() {
+        let Arena { heap, address: base, .. } = match following.arena {
             Some(arena) => arena,
             None => {
                 let found = self.arena(following, request, requester);
@@ -551,7 +530,7 @@ impl<D: Driver> Locked<'_, D> {
                     following.way = Way::Nowhere;
                 }
                 let found = found.map_err(alone)?;
-                following.way = Way::Arena(Some(found));
+                following.arena = Some(found);
                 found
             }
         };
@@ -930,7 +909,7 @@ impl<D: Driver> Plans<'_, D> {
             // Without a record of all that was allocated nothing can be planned.
             let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
             let vain = planned && !paged && locked.is_vain(pool, &layout);
-            let otherwise = if vain { Way::Nowhere } else { Way::Arena(None) };
+            let otherwise = if vain { Way::Nowhere } else { Way::Arena };
             let way = if paged { Way::Pages } else { otherwise };
             let following = Following { way, ..Following::new(layout, true) };
             locked.state.capture(slot).following = Some(Box::new(following));

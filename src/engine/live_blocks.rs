@@ -326,32 +326,23 @@ impl Blocks {
         self.by_pool.get(pool).map_or(0, |it| it.leased[class] as i64)
     }
 
-    /// The rows of a pool's live blocks.
-    fn rows_of(&self, pool: PoolId) -> impl Iterator<Item = u32> + '_ {
-        let of_pool = self.by_pool.get(pool.row()).into_iter();
-        of_pool.flat_map(|it| {
-            it.by_address.values().map(|&(_, row)| row).chain(it.recent.iter().copied())
-        })
-    }
-
     /// The live blocks of a pool.
     pub(super) fn of(&self, pool: PoolId) -> impl Iterator<Item = &LiveBlock> {
-        self.rows_of(pool).filter_map(|row| self.rows[row as usize].block.as_ref())
+        let of_pool = self.by_pool.get(pool.row()).into_iter();
+        let rows =
+            of_pool.flat_map(|it| it.by_address.values().map(|(_, row)| row).chain(&it.recent));
+        rows.filter_map(|&row| self.rows[row as usize].block.as_ref())
     }
 
-    pub(super) fn change_all_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
-        for row in self.rows_of(pool).collect::<Vec<u32>>() {
-            self.rows[row as usize].block.iter_mut().for_each(&change);
-        }
-    }
-
-    /// Changes the live blocks of a pool that came since [`Blocks::sort`] was last called. A capture that uses the pool
-    /// alone has no others there.
-    pub(super) fn change_recent_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
+    /// Changes the live blocks of a pool: without `all` those alone that came since [`Blocks::sort`] was last called. A
+    /// capture that uses the pool alone has no others there.
+    pub(super) fn change_of(&mut self, pool: PoolId, all: bool, change: impl Fn(&mut LiveBlock)) {
         let Some(of_pool) = self.by_pool.get(pool.row()) else { return };
-        for &row in &of_pool.recent {
-            self.rows[row as usize].block.iter_mut().for_each(&change);
+        let mut change = |row: u32| self.rows[row as usize].block.iter_mut().for_each(&change);
+        if all {
+            of_pool.by_address.values().for_each(|&(_, row)| change(row));
         }
+        of_pool.recent.iter().for_each(|&row| change(row));
     }
 
     /// Sorts the live blocks of a pool by address, for [`Blocks::over`]; `extent` says where one lies, and what

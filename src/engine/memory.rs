@@ -701,15 +701,10 @@ impl<D: Driver> Locked<'_, D> {
             self.count_changes(heap);
         }
         self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
-        let (heaps, planned) = self.state.pools.remove(id);
-        let mut result = Ok(());
-        for heap in heaps {
-            result = result.and(heap.close(self.driver));
-        }
-        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
+        let closed = self.state.pools.remove(id, self.driver);
         self.state.blocks.forget_pool(id);
         self.forget_figures(id);
-        Ok(result?)
+        Ok(closed?)
     }
 
     /// Destroys those pools whose owners are gone, and that nothing uses any more.
@@ -727,9 +722,7 @@ impl<D: Driver> Locked<'_, D> {
         for pool in self.state.pools.ids() {
             // A pool in use stays, as this function's comment says; there is no caller for the driver's errors.
             if let Err(Error::Driver(_)) = self.destroy_pool(pool) {
-                let (heaps, planned) = self.state.pools.remove(pool);
-                heaps.into_iter().for_each(|heap| drop(heap.close(self.driver)));
-                planned.into_iter().for_each(|heap| drop(heap.close(self.driver)));
+                let _ = self.state.pools.remove(pool, self.driver);
             }
         }
         self.state.timelines.close(self.driver);

@@ -146,8 +146,6 @@ struct Locked<'a, D: Driver> {
 pub struct Engine<D: Driver> {
     driver: D,
     config: Config,
-    /// Address space that a heap of large blocks reserves at once, in bytes.
-    reserve: u64,
     /// Tells the engines of a process apart.
     number: u32,
     teller: Teller,
@@ -183,8 +181,6 @@ pub struct Sharing<'a, D: Driver>(&'a Engine<D>);
 impl<D: Driver> Engine<D> {
     /// An engine on a driver. Asks the driver for the device's size and nothing else.
     pub fn new(driver: D, config: Config) -> Self {
-        /// Reserved where the driver does not tell how much memory there is, in bytes.
-        const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
         let teller = Teller::new(driver.device(), config.settings.nvtx);
@@ -211,7 +207,6 @@ impl<D: Driver> Engine<D> {
             driver,
             rounding: SharedRounding::new(config.settings.rounding),
             config,
-            reserve: total.unwrap_or(FALLBACK),
             number,
             teller,
             caches,

@@ -41,16 +41,11 @@ fn can_plan(driver: &impl Driver, config: &Config) -> bool {
 }
 
 impl State {
-    /// The heaps that a capture has such blocks in.
-    fn unbound(&self, slot: CaptureSlot) -> impl Iterator<Item = u32> + '_ {
+    /// The heaps in which a capture has blocks without memory.
+    pub(super) fn unbound(&self, slot: CaptureSlot) -> impl Iterator<Item = u32> + '_ {
         let capture_state = self.captures.get(slot);
         let heaps = capture_state.pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned());
         heaps.filter(|&heap| self.pools.planned(heap).is_unbound(capture_state.id))
-    }
-
-    /// Whether a capture has blocks without memory.
-    pub(super) fn is_unbound(&self, slot: CaptureSlot) -> bool {
-        self.unbound(slot).next().is_some()
     }
 
     /// A capture has a graph from now on, with memory or scratch memory behind its blocks; says whether it has any.
@@ -509,7 +504,7 @@ impl<D: Driver> Locked<'_, D> {
     fn lose(&mut self, pool: PoolId, error: &DriverError) {
         self.state.keep_premapped(pool);
         self.shut(pool);
-        for CaptureState { lost, .. } in self.state.captures.of(pool) {
+        for CaptureState { lost, .. } in self.state.captures.others(pool, None) {
             lost.get_or_insert_with(|| error.clone());
         }
     }

@@ -15,7 +15,7 @@ use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::{Engine, Error, Level, PoolRefusal};
-use crate::driver::{CaptureId, Driver};
+use crate::driver::{CaptureId, Driver, DriverError};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, Verdict};
 use crate::heap::{is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, Requester, Supply};
@@ -348,16 +348,17 @@ impl Pools {
         id
     }
 
-    /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
-    pub(super) fn remove(&mut self, id: PoolId) -> (Vec<Heap>, Option<Box<PlannedHeap>>) {
+    /// Takes a pool that nothing uses away, and closes its heaps: all, and returns the driver's first error.
+    pub(super) fn remove(&mut self, id: PoolId, driver: &impl Driver) -> Result<(), DriverError> {
         let pool = self.rows[id.row()].take();
         self.rows.vacate(id.row() as u32);
         self.offering.retain(|&lender| lender != id);
         self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
-        let heaps =
-            heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
-        (heaps, pool.and_then(|pool| pool.planned))
+        let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take());
+        let closed = heaps.fold(Ok(()), |closed, heap| closed.and(heap.close(driver)));
+        let planned = pool.and_then(|pool| pool.planned);
+        closed.and(planned.map_or(Ok(()), |heap| heap.close(driver)))
     }
 
     /// A new graph, with its claim on pools.
@@ -776,9 +777,12 @@ impl<D: Driver> Engine<D> {
         /// So many pools reserve addresses for all of the device's memory each, and `n` of them, if they are more, for
         /// so many `n`-ths of it: a process has addresses for some 900 times the memory of a large device.
         const ROOMY: u64 = 64;
+        /// Reserved where the driver does not tell how much memory there is, in bytes.
+        const FALLBACK: u64 = 64 << 30;
         let unit = self.driver.memory_support().granularity().unwrap_or(1);
         let made = self.alter(|locked| {
             locked.destroy_leaving();
+            let room = locked.state.tuning.device_bytes(locked.driver).unwrap_or(FALLBACK);
             let settings = locked.state.tuning.settings();
             let limit = config.max_bytes.unwrap_or(u64::MAX);
             let pools = locked.state.pools.count() as u64 + 1;
@@ -798,8 +802,8 @@ impl<D: Driver> Engine<D> {
                 };
                 Plan::new(small, supply, config.no_split, settings)
             };
-            let small = plan(true, SMALL_RESERVE.min(self.reserve));
-            let large = plan(false, self.reserve);
+            let small = plan(true, SMALL_RESERVE.min(room));
+            let large = plan(false, room);
             // What the settings say of plans stays as it is.
             config.plan = config.plan.take().or_else(|| self.config.settings.plan_options());
             let pool = locked.state.pools.add(config, small, large);

@@ -30,6 +30,13 @@ use crate::snapshot::{
 };
 use crate::sync::Ordering;
 
+/// Fields of a structure by their names, as JSON.
+macro_rules! fields {
+    ($of:ident: $($field:ident),*) => {
+        BTreeMap::from([$((stringify!($field), json!($of.$field))),*])
+    };
+}
+
 impl<D: Driver> Engine<D> {
     /// All memory that the engine holds, block by block, with what each freed block waits for, and the history if one
     /// is kept, as of one moment during the call.
@@ -119,16 +126,10 @@ impl<D: Driver> Engine<D> {
         for pool in self.pools()? {
             // One that another thread has destroyed since holds nothing.
             let Ok(it) = self.pool_statistics(pool.id) else { continue };
-            pools.push(json!({
-                "pool": label(&pool),
-                "reserved": it.reserved,
-                "suspended": it.suspended,
-                "allocated": it.allocated,
-                "active": it.active,
-                "blocks": it.blocks,
-                "lent": it.lent,
-                "graphs": self.host().graph_count(pool.id).unwrap_or(0),
-            }));
+            let graphs = self.host().graph_count(pool.id).unwrap_or(0);
+            let mut told = fields!(it: reserved, suspended, allocated, active, blocks, lent);
+            told.extend([("pool", label(&pool)), ("graphs", json!(graphs))]);
+            pools.push(json!(told));
         }
         /// How many blocks are named.
         const BLOCKS: usize = 32;
@@ -146,30 +147,18 @@ impl<D: Driver> Engine<D> {
             let reason = range.refusal.as_ref().map(ToString::to_string);
             json!({"address": range.address, "bytes": range.bytes, "reason": reason})
         });
-        Ok(json!({
-            "text": report.to_string(),
-            "requested": report.requested,
-            "device": report.device,
-            "stream": report.stream.bits(),
-            "pool": label(&report.pool),
-            "limit": report.limit,
-            "reserved": report.reserved,
-            "allocated": report.allocated,
-            "takeable": report.takeable,
-            "waiting": report.waiting,
-            "kept_by_graphs": report.kept_by_graphs,
-            "engine_limit": report.engine_limit,
-            "engine_reserved": report.engine_reserved,
-            "engine_allocated": report.engine_allocated,
-            "engine_suspended": report.engine_suspended,
-            "in_graphs": report.in_graphs,
-            "capturing": report.capturing,
-            "device_free": report.device_free,
-            "device_total": report.device_total,
-            "pools": pools,
-            "largest_blocks": blocks.collect::<Vec<_>>(),
-            "waits": waits.collect::<Vec<_>>(),
-        }))
+        let mut told = fields!(report: requested, device, limit, reserved, allocated, takeable,
+            waiting, kept_by_graphs, engine_limit, engine_reserved, engine_allocated,
+            engine_suspended, in_graphs, capturing, device_free, device_total);
+        told.extend([
+            ("text", json!(report.to_string())),
+            ("stream", json!(report.stream.bits())),
+            ("pool", label(&report.pool)),
+            ("pools", json!(pools)),
+            ("largest_blocks", blocks.collect()),
+            ("waits", waits.collect()),
+        ]);
+        Ok(json!(told))
     }
 }
 

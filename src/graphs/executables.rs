@@ -89,12 +89,10 @@ pub struct Member(u64);
 /// A graph that was captured, and what there is of it so far.
 pub(super) struct Captured {
     graph: GraphHandle,
-    nodes: usize,
+    form: Form,
     executable: Option<ExecutableHandle>,
-    shape: Option<GraphShape>,
-    /// What others had left of the device before the executable was made, and what that took, in bytes.
+    /// What others had left of the device before the executable was made, in bytes.
     before: Option<u64>,
-    measured: u64,
 }
 
 impl Captured {
@@ -109,13 +107,14 @@ impl Captured {
         }
         let before = engine.left_by_others();
         let executable = Some(engine.driver().instantiate(graph)?);
-        Ok(Self { graph, nodes: 0, executable, shape: None, before, measured: 0 })
+        Ok(Self { graph, form: Form::default(), executable, before })
     }
 
     /// One whose executable comes with the first launch: its shape is read.
     fn lazy(driver: &impl HostApi, graph: GraphHandle) -> Result<Self, DriverError> {
-        let shape = Some(GraphShape::of(driver, graph)?);
-        Ok(Self { graph, nodes: 0, executable: None, shape, before: None, measured: 0 })
+        let mut form = Form::default();
+        form.read_shape(driver, graph)?;
+        Ok(Self { graph, form, executable: None, before: None })
     }
 
     /// Puts on the device what the executable needs there.
@@ -125,10 +124,9 @@ impl Captured {
         stream: StreamHandle,
         nodes: usize,
     ) -> Result<(), DriverError> {
-        self.nodes = nodes;
         let Some(executable) = self.executable else { return Ok(()) };
         engine.driver().upload(executable, stream)?;
-        self.measured = taken(engine, self.before);
+        (self.form.nodes, self.form.measured) = (nodes, taken(engine, self.before));
         Ok(())
     }
 
@@ -155,7 +153,7 @@ fn taken<D: HostApi>(engine: &Engine<D>, before: Option<u64>) -> u64 {
 }
 
 /// What graphs and executables are known by.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Form {
     shape: Option<Arc<GraphShape>>,
     nodes: usize,
@@ -167,6 +165,17 @@ struct Form {
 }
 
 impl Form {
+    /// Reads the shape of its graph, when that is first needed.
+    fn read_shape(&mut self, driver: &impl HostApi, graph: GraphHandle) -> Result<(), DriverError> {
+        if self.shape.is_none() {
+            let shape = GraphShape::of(driver, graph)?;
+            (self.nodes, self.foreseen) = (shape.nodes(), driver.executable_bytes(&shape));
+            self.measure(self.measured);
+            self.shape = Some(Arc::new(shape));
+        }
+        Ok(())
+    }
+
     /// Notes what an executable took when it was made. What is beyond what the driver may take at once counts, up to
     /// eight times what was foreseen: the rest others have taken meanwhile.
     fn measure(&mut self, measured: u64) {
@@ -274,7 +283,7 @@ impl Executables {
         means: &Means<'_, D>,
     ) -> Result<(), Error> {
         for (&member, used) in &mut self.graphs {
-            used.read_shape(means.driver())?;
+            used.form.read_shape(means.driver(), used.graph)?;
             let mut own = self.places.iter_mut().flatten().filter(|it| it.holds == Some(member));
             if let Some(it) = own.find(|it| it.form.shape.is_none()) {
                 it.form = used.form.clone();
@@ -293,25 +302,21 @@ impl Executables {
     pub(super) fn add(&mut self, driver: &impl HostApi, captured: Captured) -> Member {
         self.clock += 1;
         let member = Member(self.clock);
-        let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
-        let foreseen = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
-        let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
-        let shape = shape.map(|shape| self.known(shape));
-        let form = Form { shape, nodes, foreseen, bytes: foreseen, measured };
-        let mut used = Sharer { graph, form, pinned: false, executable: None };
+        let Captured { graph, mut form, executable, before: _ } = captured;
         if self.options.is_some() {
             // The pool began to keep executables while the graph was made. Without a shape it shares none.
-            let _ = used.read_shape(driver);
+            let _ = form.read_shape(driver, graph);
         }
-        used.executable = executable.map(|handle| self.place(handle, &used.form, member));
-        self.graphs.insert(member, used);
+        form.shape = form.shape.map(|shape| self.known(shape));
+        let executable = executable.map(|handle| self.place(handle, &form, member));
+        self.graphs.insert(member, Sharer { graph, form, pinned: false, executable });
         member
     }
 
     /// The shape as graphs have it that were taken in before, so that it is kept once.
-    fn known(&self, shape: GraphShape) -> Arc<GraphShape> {
+    fn known(&self, shape: Arc<GraphShape>) -> Arc<GraphShape> {
         let mut known = self.graphs.values().filter_map(|it| it.form.shape.as_ref());
-        known.find(|it| ***it == shape).cloned().unwrap_or_else(|| Arc::new(shape))
+        known.find(|it| **it == shape).cloned().unwrap_or(shape)
     }
 
     /// Lets a graph go, and returns its executable if no other graph uses that: it is the host's to destroy.
@@ -372,11 +377,7 @@ impl Executables {
         let like = |it: &Executable| {
             it.form.shape.as_ref().is_some_and(|other| shape.is_like(other, functions))
         };
-        let places = self.places.iter().enumerate();
-        let present = places.filter_map(|(place, it)| Some((it.as_ref()?, place)));
-        let mut alike: Vec<_> = present.filter(|(it, _)| like(it)).collect();
-        alike.sort_by_key(|(it, _)| it.asked);
-        alike.into_iter().map(|(_, place)| place).collect()
+        self.by_age(|_, it| like(it))
     }
 
     /// Gives an executable a graph's parameters; `None` where the driver refuses that.
@@ -423,7 +424,7 @@ impl Executables {
         let driver = means.driver();
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         if self.options.is_some() {
-            used.read_shape(driver)?;
+            used.form.read_shape(driver, used.graph)?;
         }
         let (graph, bytes) = (used.graph, used.form.bytes);
         if let Some(budget) = self.options.and_then(|options| options.budget) {
@@ -500,11 +501,18 @@ impl Executables {
 
     /// Those that are not pinned, the one first that was asked for longest ago.
     fn unpinned(&self) -> Vec<usize> {
-        let (pinned, places) = (self.pinned(), self.places.iter().enumerate());
-        let present = places.filter_map(|(place, it)| Some((it.as_ref()?.asked, place)));
-        let mut unpinned: Vec<_> = present.filter(|(_, place)| !pinned.contains(place)).collect();
-        unpinned.sort_unstable();
-        unpinned.into_iter().map(|(_, place)| place).collect()
+        let pinned = self.pinned();
+        self.by_age(|place, _| !pinned.contains(&place))
+    }
+
+    /// Those that are wanted, the one first that was asked for longest ago.
+    fn by_age(&self, wanted: impl Fn(usize, &Executable) -> bool) -> Vec<usize> {
+        let places = self.places.iter().enumerate();
+        let present = places.filter_map(|(place, it)| Some((place, it.as_ref()?)));
+        let found = present.filter(|&(place, it)| wanted(place, it));
+        let mut found: Vec<_> = found.map(|(place, it)| (it.asked, place)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, place)| place).collect()
     }
 
     /// Destroys those that are not pinned, the one first that was asked for longest ago, as long as `goes` says that the
@@ -557,7 +565,7 @@ impl Executables {
     /// For a graph that was not taken, or was removed.
     pub fn bytes_of<D: HostApi>(&mut self, member: Member, driver: &D) -> Result<u64, Error> {
         let used = self.graphs.get_mut(&member).expect("the graph lives");
-        used.read_shape(driver)?;
+        used.form.read_shape(driver, used.graph)?;
         Ok(used.form.bytes)
     }
 
@@ -593,19 +601,5 @@ impl Executables {
             counted: self.counted(bytes),
             ..self.counts
         }
-    }
-}
-
-impl Sharer {
-    /// Reads the graph's shape, when it is first needed.
-    fn read_shape(&mut self, driver: &impl HostApi) -> Result<(), DriverError> {
-        if self.form.shape.is_none() {
-            let shape = GraphShape::of(driver, self.graph)?;
-            self.form.nodes = shape.nodes();
-            self.form.foreseen = driver.executable_bytes(&shape);
-            self.form.measure(self.form.measured);
-            self.form.shape = Some(Arc::new(shape));
-        }
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::executables::{Captured, Member};
 use super::order::{retire, Kept, Launched, Order, Retired};
-use super::pool::Pool;
+use super::pool::{owned, Pool};
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
@@ -187,14 +187,10 @@ pub(super) fn owned_pools<D: HostApi>(
     engine: &Arc<Engine<D>>,
     graph: GraphId,
 ) -> Result<Accepted<D>, Error> {
-    let mut pools = Accepted::new();
-    for id in engine.pools_of(graph) {
-        // One without an owner is the host's, by its name, and so is the order in it.
-        let Some(owner) = Pool::owner(engine, id) else { continue };
-        let going = || engine.refuse(id, "finish", PoolRefusal::Going);
-        pools.push((owner.ok_or_else(going)?, graph));
+    match owned(engine, &engine.pools_of(graph)) {
+        (_, Some(going)) => Err(engine.refuse(going, "finish", PoolRefusal::Going)),
+        (pools, None) => Ok(pools.into_iter().map(|pool| (pool, graph)).collect()),
     }
-    Ok(pools)
 }
 
 /// Marks the end of a launch in each of its pools, also if it fails or panics: it may have been submitted.

@@ -313,14 +313,15 @@ pub(super) fn retire<D: HostApi>(
     }
 }
 
-/// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
-/// launched. Where one runs it is waited for, or refused.
+/// Changes pools while none of their graphs runs or is launched. Where one runs it is waited for, or refused.
 pub(crate) fn hold_launches<D: HostApi, R>(
     pools: &[Pool<D>],
     wait: bool,
     change: impl FnOnce() -> R,
 ) -> Result<R, Error> {
-    let orders: Vec<_> = pools.iter().map(Pool::order).collect();
+    let mut pools: Vec<&Pool<D>> = pools.iter().collect();
+    pools.sort_by_key(|pool| pool.place());
+    let orders: Vec<_> = pools.into_iter().map(Pool::order).collect();
     for order in &orders {
         match order.pending()? {
             Some(event) if wait => event.synchronize()?,

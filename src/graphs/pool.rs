@@ -55,12 +55,6 @@ impl<D: HostApi> Pool<D> {
         Self(shared)
     }
 
-    /// The owner of an engine's pool, if it has one; nothing of one that is going.
-    pub(super) fn owner(engine: &Engine<D>, pool: PoolId) -> Option<Option<Self>> {
-        let owner = engine.owner_of(pool)?;
-        Some(owner.upgrade().and_then(|owner| Some(Self(owner.downcast().ok()?))))
-    }
-
     /// Whether both hold the same pool.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -346,19 +340,19 @@ pub(super) fn collect_all<D: HostApi>(engine: &Engine<D>) -> bool {
     finished.into_iter().map(Retired::release).count() > 0
 }
 
-/// The pools among some of an engine's that have an owner, in the order of their locks; and one whose owner is going.
+/// The pools among some of an engine's that have an owner, and the first whose owner is going. One without an owner is
+/// the host's, by its name, and so is the order in it.
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],
 ) -> (Vec<Pool<D>>, Option<PoolId>) {
     let (mut owned, mut going) = (Vec::new(), None);
     for &pool in pools {
-        match Pool::owner(engine, pool) {
-            None => {}
-            Some(Some(owner)) => owned.push(owner),
-            Some(None) => going = Some(pool),
+        let Some(owner) = engine.owner_of(pool) else { continue };
+        match owner.upgrade().and_then(|owner| owner.downcast().ok()) {
+            Some(owner) => owned.push(Pool(owner)),
+            None => going = going.or(Some(pool)),
         }
     }
-    owned.sort_by_key(Pool::place);
     (owned, going)
 }

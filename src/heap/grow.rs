@@ -520,11 +520,6 @@ impl Heap {
         self.grown = None;
         result
     }
-
-    /// A capture ends: growth begins with small steps again.
-    pub(crate) fn restart_steps(&mut self) {
-        self.grown = Some(0);
-    }
 }
 
 /// By segment: what is to be exchanged for the piece that ends in premapped memory, and its size in bytes.

@@ -77,11 +77,6 @@ impl Heap {
         ids.map(|id| self.ranges[id].place())
     }
 
-    /// Nothing is kept: the pool has no graph.
-    pub(super) fn forget_kept(&mut self) {
-        self.kept.0.clear();
-    }
-
     /// Makes an unlisted range idle, or closed, as graphs' memory: cut where graphs begin or cease to keep it.
     pub(super) fn settle_cut(&mut self, id: RangeId, closed: bool) {
         self.ranges.set_state(id, RangeState::Allocated);

@@ -36,20 +36,13 @@ impl Heap {
         }
         let holds = |range: &Range| range.address() <= address && address < range.end();
         let first = self.free_ids().find(|&id| holds(&self.ranges[id]))?;
-        let end = address + bytes;
-        let mut at = first;
-        loop {
-            if !self.may_take(at, requester, proof) {
-                return None;
-            }
-            if end <= self.ranges[at].end() {
-                break;
-            }
-            at = self.ranges[at].next()?;
+        let below = address - self.ranges[first].address();
+        let all = below + bytes;
+        if self.usable(Some(first), Range::next, all, requester, proof).1 < all {
+            return None;
         }
         self.clock += 1;
-        let first =
-            if self.ranges[first].address() < address { self.split(first, address) } else { first };
+        let first = if below > 0 { self.split(first, address) } else { first };
         Some(self.carve(first, bytes))
     }
 

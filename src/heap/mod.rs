@@ -50,7 +50,7 @@ use crate::journal::BlockNumber;
 use crate::settings::Settings;
 use kept::Kept;
 use place::Vain;
-use range::{Ranges, SegmentId};
+use range::{Range, Ranges, SegmentId};
 use runs::Runs;
 
 /// What a heap is for and how it gets memory.
@@ -224,17 +224,14 @@ impl Heap {
 
     /// Where the memory around an allocated range begins, and how far it goes on without a hole.
     pub(crate) fn surroundings(&self, id: RangeId) -> (u64, u64) {
-        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state(), RangeState::Hole);
-        let mut first = id;
-        while let Some(previous) = self.ranges[first].previous().filter(|id| !is_hole(id)) {
-            first = previous;
-        }
-        let mut last = id;
-        while let Some(next) = self.ranges[last].next().filter(|id| !is_hole(id)) {
-            last = next;
-        }
-        let start = self.ranges[first].address();
-        (start, self.ranges[last].end() - start)
+        let last = |step: fn(&Range) -> Option<RangeId>| {
+            let next = |id: &RangeId| step(&self.ranges[*id]);
+            let ranges = std::iter::successors(Some(id), next).map(|id| &self.ranges[id]);
+            ranges.take_while(|range| range.state() != RangeState::Hole).last()
+        };
+        let [first, last] = [last(Range::previous), last(Range::next)];
+        let start = first.map_or(0, Range::address);
+        (start, last.map_or(0, Range::end) - start)
     }
 
     /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
@@ -404,6 +401,8 @@ impl Heap {
         hold: bool,
     ) -> Vec<(RangeId, Users)> {
         self.vain.clear();
+        // Growth begins with small steps again.
+        self.grown = Some(0);
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
@@ -428,7 +427,7 @@ impl Heap {
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         self.open_all();
-        self.forget_kept();
+        self.kept = Kept::default();
         self.end_lending();
         for id in self.ids_where(|state| state.idle_users().is_some_and(Users::are_graphs)) {
             self.unlist(id);

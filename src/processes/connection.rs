@@ -109,34 +109,15 @@ pub(super) fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// A process that asks at the socket for a loan.
-#[derive(Default)]
-pub(super) struct Asking {
-    number: Option<u64>,
-}
-
-impl Asking {
-    /// How many bytes it sends next.
-    pub(super) fn expected(&self) -> usize {
-        self.number.map_or(size_of::<u64>(), |_| 1)
-    }
-
-    /// Takes in the number that has come whole.
-    pub(super) fn hear(&mut self, message: &[u8]) {
-        self.number = message.try_into().ok().map(u64::from_le_bytes);
-    }
-
-    /// Reads the descriptor that comes with the next byte, and answers; false until it is there.
-    pub(super) fn answer(&self, stream: &UnixStream, loans: &LoanTable) -> io::Result<bool> {
-        let Some(number) = self.number else { return Ok(false) };
-        let (_, sent) = receive(stream)?;
-        // Without one its end would not be noticed.
-        let process = sent.into_iter().next();
-        let process = process.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
-        let silent = AtomicBool::new(false);
-        loans.give(number, Some(LoanTaker { stream: stream.try_clone()?, process, silent }));
-        Ok(true)
-    }
+/// Gives a process that asks at the socket a loan, if that is to be had, and answers. A byte with its descriptor is to
+/// come next.
+pub(super) fn give_loan(stream: &UnixStream, number: u64, loans: &LoanTable) -> io::Result<()> {
+    let (_, sent) = receive(stream)?;
+    // Without one its end would not be noticed.
+    let process = sent.into_iter().next().ok_or(ErrorKind::InvalidData)?;
+    let silent = AtomicBool::new(false);
+    loans.give(number, Some(LoanTaker { stream: stream.try_clone()?, process, silent }));
+    Ok(())
 }
 
 /// The borrower's end of the connection of a loan.

@@ -160,7 +160,7 @@ impl LoanTable {
                     if left == Some(Duration::ZERO) {
                         return Some(false);
                     }
-                    table = self.changed.wait_timeout(table, left);
+                    table = self.changed.wait(table, left);
                 }
             }
         }

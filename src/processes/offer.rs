@@ -26,7 +26,7 @@ use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::rand::{getrandom, GetRandomFlags};
 
-use super::connection::{is_early, Asking, LoanTaker, LOAN};
+use super::connection::{give_loan, is_early, LoanTaker, LOAN};
 use super::handle::{Sender, SentPiece};
 use super::loans::LoanTable;
 
@@ -44,6 +44,11 @@ const REST: Duration = Duration::from_millis(20);
 /// What comes with descriptors, and what comes where one of them is gone.
 pub(super) const HERE: u8 = 1;
 pub(super) const GONE: u8 = 0;
+
+/// A number, as it is sent.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
 
 /// Where a number's entry on a board is.
 pub(super) fn entry(number: i32) -> u64 {
@@ -84,7 +89,6 @@ impl Offered {
     /// The exports with these serial numbers that are not gone.
     fn find(&self, serials: &[u8]) -> Vec<Arc<Export>> {
         let known = self.exports.lock();
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte));
         let find = |bytes| known.get(&number(bytes)).and_then(Weak::upgrade);
         // All that are found leave the lock: dropping the last holder of one takes it.
         serials.chunks(8).filter_map(find).collect()
@@ -114,7 +118,10 @@ enum Question {
     Nothing,
     /// So many exports, of those that were not sent.
     Exports(usize),
-    Loan(Asking),
+    /// A loan, whose number comes next.
+    Loan,
+    /// The loan of this number. A descriptor of its process comes next, with a byte.
+    LoanOf(u64),
 }
 
 /// A receiver that asks at the socket.
@@ -137,10 +144,11 @@ impl Peer {
 
     /// The length of its next message, in bytes.
     fn expected(&self) -> usize {
-        match &self.asked {
+        match self.asked {
             Question::Nothing => 4,
-            Question::Exports(left) => 8 * left.min(&IN_ONE),
-            Question::Loan(asking) => asking.expected(),
+            Question::Exports(left) => 8 * left.min(IN_ONE),
+            Question::Loan => 8,
+            Question::LoanOf(_) => 1,
         }
     }
 
@@ -154,10 +162,8 @@ impl Peer {
 
     /// Reads what has come, and answers a message that is whole; false once nothing more is to be done.
     fn step(&mut self, offered: &Offered) -> io::Result<bool> {
-        if let Question::Loan(asking) = &self.asked {
-            if asking.answer(&self.stream, &offered.loans)? {
-                return Ok(false);
-            }
+        if let Question::LoanOf(number) = self.asked {
+            return give_loan(&self.stream, number, &offered.loans).map(|()| false);
         }
         let missing = self.expected() - self.message.len();
         if missing > 0 {
@@ -170,9 +176,9 @@ impl Peer {
         }
         let goes_on = match &mut self.asked {
             Question::Nothing => {
-                let count = self.message.iter().rev().fold(0, |n, &byte| n << 8 | u32::from(byte));
+                let count = number(&self.message) as u32;
                 self.asked = match count {
-                    LOAN => Question::Loan(Asking::default()),
+                    LOAN => Question::Loan,
                     _ => Question::Exports(count as usize),
                 };
                 count == LOAN || (1..=ASKED).contains(&count)
@@ -182,8 +188,8 @@ impl Peer {
                 *left -= self.message.len() / 8;
                 found && *left > 0
             }
-            Question::Loan(asking) => {
-                asking.hear(&self.message);
+            Question::Loan | Question::LoanOf(_) => {
+                self.asked = Question::LoanOf(number(&self.message));
                 true
             }
         };

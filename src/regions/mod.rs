@@ -326,7 +326,7 @@ impl<D: Transfer> Regions<D> {
             })??;
             let Some((movement, all)) = shut else { continue };
             copies.give_up(|_| false, |pool| ids.contains(&pool));
-            let before = self.tally(&ids, &copies, begun);
+            let before = (begun, self.tally(&ids, &copies));
             // What a pool holds that sleeps in part is kept already.
             let (mut held, mut filed) = (Vec::new(), Vec::new());
             for pool in all {
@@ -348,11 +348,11 @@ impl<D: Transfer> Regions<D> {
         &self,
         copies: &mut HostCopies<D>,
         pools: &[PoolId],
-        before: Moment,
+        before: (Instant, Tally),
         moved: Result<u64, Error>,
     ) -> Result<u64, Error> {
         if moved.is_ok() {
-            let after = self.tally(pools, copies, before.begun);
+            let after = self.tally(pools, copies);
             self.told.lock().note(before, &after);
         }
         self.tidy(copies);
@@ -360,16 +360,16 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// What is away of each region's pools, and what the host keeps of them.
-    fn tally(&self, pools: &[PoolId], copies: &HostCopies<D>, begun: Instant) -> Moment {
+    fn tally(&self, pools: &[PoolId], copies: &HostCopies<D>) -> Tally {
         let kept = copies.bytes();
-        let mut regions: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+        let mut regions = Tally::new();
         let tagged = self.engine.host().tagged_pools().into_iter();
         for (tag, pool) in tagged.filter(|(_, pool)| pools.contains(pool)) {
             let region = regions.entry(tag).or_default();
             region.0 += self.engine.pool_memory(pool).map_or(0, |(_, asleep)| asleep);
             region.1 += kept.get(&pool).map_or(0, |(host, file)| host + file);
         }
-        Moment { begun, regions }
+        regions
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, with the contents of their live blocks,
@@ -399,7 +399,7 @@ impl<D: Transfer> Regions<D> {
         // What a call that failed still copies may go where files are read to.
         copies.wait(&self.engine)?;
         let ids: Vec<PoolId> = pools.keys().copied().collect();
-        let before = self.tally(&ids, &copies, begun);
+        let before = (begun, self.tally(&ids, &copies));
         let stream = copies.stream(self.engine.driver())?;
         let movement = self.engine.wake_pools(&ids, tags, (self.number, "wake"))?;
         let came = movement.come(&mut Moving::new(&self.engine, &mut copies, stream, "wake"));
@@ -579,7 +579,7 @@ struct Sleep<'a, D: Transfer> {
     /// And to files.
     filed: Vec<(Held, Backup)>,
     ids: Vec<PoolId>,
-    before: Moment,
+    before: (Instant, Tally),
 }
 
 impl<D: Transfer> Shut<'_, D> {
@@ -633,11 +633,11 @@ impl Known {
         self.kept = copies.bytes();
     }
 
-    /// Notes how regions have moved, between two moments of one call.
-    fn note(&mut self, before: Moment, after: &Moment) {
-        let time = before.begun.elapsed();
-        for (tag, (away, kept)) in before.regions {
-            let Some(&(away_then, kept_then)) = after.regions.get(&tag) else { continue };
+    /// Notes how regions have moved, since a moment of the call.
+    fn note(&mut self, (begun, before): (Instant, Tally), after: &Tally) {
+        let time = begun.elapsed();
+        for (tag, (away, kept)) in before {
+            let Some(&(away_then, kept_then)) = after.get(&tag) else { continue };
             let bytes = away.abs_diff(away_then);
             // What came stays on the host until this is noted.
             let went = away_then > away;
@@ -653,11 +653,8 @@ impl Known {
     }
 }
 
-/// What is away of regions and what the host keeps of them, in bytes, at a moment of a call.
-struct Moment {
-    begun: Instant,
-    regions: BTreeMap<Arc<str>, (u64, u64)>,
-}
+/// What is away of regions and what the host keeps of them, in bytes.
+type Tally = BTreeMap<Arc<str>, (u64, u64)>;
 
 impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {

@@ -44,7 +44,7 @@ impl UnderWay {
         let counted = (key, thread::current().id());
         let mut now = self.now.lock();
         while now.holds > 0 {
-            now = self.changed.wait(now);
+            now = self.changed.wait(now, None);
         }
         now.launches.push(counted);
         counted
@@ -77,7 +77,7 @@ impl UnderWay {
                 drop(now);
                 return None;
             }
-            now = self.changed.wait(now);
+            now = self.changed.wait(now, None);
         }
         Some(held)
     }
@@ -93,7 +93,7 @@ impl UnderWay {
             if own || !wait && !now.launches.is_empty() {
                 return None;
             }
-            now = self.changed.wait(now);
+            now = self.changed.wait(now, None);
         }
         now.moves = true;
         Some(Turn { launches: self })
