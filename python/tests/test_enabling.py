@@ -225,6 +225,28 @@ def test_whole_segments_are_registered_and_pytorch_leaves_its_own_that_grow(
     assert nccl(3).registered == [3]
 
 
+@pytest.mark.parametrize(
+    ("cuda", "every"),
+    [
+        ("max_split_size_mb:64", "expandable_segments:True"),
+        ("", "expandable_segments:True"),
+        ("expandable_segments:True", "expandable_segments:False"),
+        ("expandable_segments:True,expandable_segments:False", "expandable_segments:True"),
+    ],
+)
+def test_segments_are_registered_where_a_variable_that_pytorch_may_read_has_none_grow(
+    gpu, native, nccl, monkeypatch, cuda, every
+):
+    monkeypatch.setenv(HOOK, "1")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", cuda)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", every)
+    with pytest.raises(regraph.torch.Error, match=HOOK):
+        regraph.torch.enable()
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", " expandable_segments :\tTrue")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    regraph.torch.enable()
+
+
 def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
     own, given = types.SimpleNamespace(allocator=None), types.SimpleNamespace(allocator=1)
     regraph.torch.enable()

@@ -90,12 +90,19 @@ def refuse_segments() -> None:
     name = next(filter(_is_set, SEGMENTS), None)
     if name is None or not _native.memory_sleeps():
         return
-    if "expandable_segments:true" not in starting.of_pytorch()[1].lower().replace(" ", ""):
+    # Older versions of PyTorch read the variables in another order.
+    texts = [os.environ[variable] for variable in starting.OF_PYTORCH if variable in os.environ]
+    if not texts or not all(map(_says_that_segments_grow, texts)):
         raise Error(
             f"{name}={os.environ[name]} has PyTorch register segments with NCCL, which would keep what has gone of "
             "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
             "REGRAPH_ALLOC_CONF), or with the variable unset."
         )
+
+
+def _says_that_segments_grow(text: str) -> bool:
+    # Where a text has a key twice the last one counts.
+    return "".join(text.split()).rpartition("expandable_segments:")[2].startswith("True")
 
 
 class Registering:
