@@ -15,9 +15,6 @@ use crate::hooks::Failure;
 
 static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 
-/// How many events the settings have histories keep, and whether with stacks of native code.
-static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
-
 /// What was said for PyTorch, which says whole texts.
 static SAID: Mutex<Option<Overlay>> = Mutex::new(Rank::Python, None);
 
@@ -32,8 +29,6 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config, said: Overlay) -> bool {
-    // Set before the allocator can be used.
-    let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
     let plugin = Plugin::new(config, |device| unsafe { CudaDriver::new(device) });
@@ -42,11 +37,6 @@ pub(crate) fn start(config: Config, said: Overlay) -> bool {
         *SAID.lock() = Some(said);
     }
     started
-}
-
-/// How many events the settings have histories keep, and whether with stacks of native code.
-pub(crate) fn history_settings() -> (usize, bool) {
-    HISTORY.get().copied().unwrap_or((0, false))
 }
 
 /// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.

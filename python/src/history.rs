@@ -13,7 +13,7 @@ use regraph::snapshot::{
 };
 use regraph_plugin::{Happening, FIGURES};
 
-use crate::allocator::{self, allocator, history_settings};
+use crate::allocator::{self, allocator};
 use crate::hooks::{guarded, number, or_throw, unlocked};
 use crate::stacks;
 
@@ -40,8 +40,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// How many events the settings have histories keep, and whether with stacks of native code.
 #[pyfunction]
-fn history_setting() -> (usize, bool) {
-    history_settings()
+fn history_setting() -> PyResult<(usize, bool)> {
+    let settings = allocator()?.settings();
+    Ok((settings.history, settings.stacks))
 }
 
 /// The functions' addresses by their names.

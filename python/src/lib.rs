@@ -123,7 +123,7 @@ fn version() -> &'static str {
 }
 
 /// The addresses of the functions that PyTorch calls.
-#[pyfunction]
+#[pyfunction(name = "hooks")]
 fn hooks_by_name() -> BTreeMap<&'static str, usize> {
     hooks::addresses()
 }
@@ -147,11 +147,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     messages::begin();
     add_functions!(
         module:
-        start, sharing::keep_exported, change_settings, memory_sleeps, library_path, version,
-    );
-    module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
-    add_functions!(
-        module:
+        start, sharing::keep_exported, change_settings, memory_sleeps, library_path, version, hooks_by_name,
         throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
         messages::end_messages,
     );

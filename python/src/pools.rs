@@ -54,7 +54,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        compact, excess_bytes, limit_pool, set_pool_name, has_checkpoint, begin_borrowing, launches_elsewhere,
+        compact, excess_bytes, limit_pool, set_pool_name, has_source, has_checkpoint, begin_borrowing, launches_elsewhere,
         lent_bytes,
     );
     module.add_class::<Borrowing>()?;
@@ -65,6 +65,12 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn begin_thread_pool(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
     py.detach(|| allocator()?.begin_thread_pool(device, pool).map_err(raised))
+}
+
+/// Whether a pool's memory comes from an allocator of the host's.
+#[pyfunction]
+fn has_source(py: Python<'_>, pool: (u64, u64)) -> PyResult<bool> {
+    py.detach(|| Ok(allocator()?.has_source(pool)))
 }
 
 /// Whether a checkpoint was taken of a pool.

@@ -248,7 +248,7 @@ def test_segments_are_registered_where_a_variable_that_pytorch_may_read_has_none
 
 
 def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
-    own, given = types.SimpleNamespace(allocator=None), types.SimpleNamespace(allocator=1)
+    own, given = types.SimpleNamespace(id=(0, 1), allocator=None), types.SimpleNamespace(allocator=1)
     regraph.torch.enable()
     group = nccl(3)
     with pytest.raises(regraph.torch.Error, match="register_mem_pool.*expandable_segments:False"):
@@ -257,6 +257,22 @@ def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
     monkeypatch.setitem(native.answers, "memory_sleeps", False)
     group.register_mem_pool(own)
     assert group.registered == [3, (given, True), (own, False)]
+
+
+def test_of_a_pool_that_does_not_tell_regraph_knows_whether_it_has_an_allocator(
+    gpu, native, nccl, monkeypatch
+):
+    # PyTorch's pools do not, from 2.11 on.
+    pool = types.SimpleNamespace(id=(0, 1))
+    assert hasattr(torch.cuda.MemPool, "id")
+    regraph.torch.enable()
+    group = nccl(3)
+    with pytest.raises(regraph.torch.Error, match="register_mem_pool.*expandable_segments:False"):
+        group.register_mem_pool(pool)
+    monkeypatch.setitem(native.answers, "has_source", True)
+    group.register_mem_pool(pool)
+    assert native.calls[-1] == ("has_source", (0, 1))
+    assert group.registered == [3, (pool, False)]
 
 
 def test_pytorchs_own_class_of_groups_is_asked(gpu, native, monkeypatch):

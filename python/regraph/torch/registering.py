@@ -72,7 +72,7 @@ def install(patches: Patches) -> None:
 
     @functools.wraps(register)
     def register_mem_pool(self: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
-        if pool.allocator is None and _native.memory_sleeps():
+        if _native.memory_sleeps() and not _has_allocator(pool):
             raise Error(
                 "register_mem_pool: the pool's segments grow, and NCCL would keep what has gone of them. Give the "
                 "pool an allocator, such as MemPool(backend.mem_allocator), or set expandable_segments:False."
@@ -98,6 +98,11 @@ def refuse_segments() -> None:
             "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
             "REGRAPH_ALLOC_CONF), or with the variable unset."
         )
+
+
+def _has_allocator(pool: Any) -> bool:
+    # PyTorch's pools tell it up to 2.10; those of 2.7 have told regraph nothing before they are used.
+    return getattr(pool, "allocator", None) is not None or _native.has_source(pool.id)
 
 
 def _says_that_segments_grow(text: str) -> bool:
