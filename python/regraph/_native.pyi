@@ -471,7 +471,7 @@ def memory_fraction(device: int) -> float:
 def pools(device: int) -> list[dict[str, Any]]:
     """The pools: id (two numbers; zeros for eager work's), name, region, reserved, allocated, graphs."""
 
-def snapshot(device: int | None) -> str:
+def snapshot() -> str:
     """Memory and history as JSON, laid out as `torch.cuda.memory._snapshot()` is."""
 
 def dump_snapshot(path: str) -> None:

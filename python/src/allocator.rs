@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
-use pyo3::PyResult;
+use pyo3::prelude::*;
 use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
 use regraph::snapshot::{Setting, Snapshot};
@@ -62,6 +62,7 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
 }
 
 /// The share of a device's memory that may be held.
+#[pyfunction(name = "memory_fraction")]
 pub(crate) fn fraction(device: u32) -> f64 {
     allocator().map_or(1.0, |allocator| allocator.memory_fraction(device))
 }

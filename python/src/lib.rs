@@ -128,12 +128,6 @@ fn hooks_by_name() -> BTreeMap<&'static str, usize> {
     hooks::addresses()
 }
 
-/// Whether running out of memory raises `torch.OutOfMemoryError`, and not only `RuntimeError`.
-#[pyfunction]
-fn throws_out_of_memory() -> bool {
-    shim::throws_out_of_memory()
-}
-
 /// Whether a C++ class of allocators is of the kind that the loaded PyTorch has, by the address of its
 /// table of virtual functions.
 #[pyfunction]
@@ -148,7 +142,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
         start, sharing::keep_exported, change_settings, memory_sleeps, library_path, version, hooks_by_name,
-        throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
+        shim::throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
         messages::end_messages,
     );
     errors::register(module)?;

@@ -54,11 +54,10 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        compact, excess_bytes, limit_pool, set_pool_name, has_source, has_checkpoint, begin_borrowing, launches_elsewhere,
+        compact, excess_bytes, limit_pool, set_pool_name, has_source, has_checkpoint, begin_thread_pool, begin_borrowing, launches_elsewhere,
         lent_bytes,
     );
-    module.add_class::<Borrowing>()?;
-    module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
+    module.add_class::<Borrowing>()
 }
 
 /// Sends all that this thread asks for to a pool.
