@@ -27,6 +27,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
+calls! {
+    /// Sets each peak to the current figure.
+    fn reset_peaks(device: u32) -> ();
+
+    /// Sets the sums of what was allocated and freed to zero.
+    fn reset_accumulated(device: u32) -> ();
+}
+
 /// The figures, nested as PyTorch nests them.
 #[pyfunction]
 fn statistics(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyAny>> {
@@ -44,18 +52,6 @@ fn metrics(py: Python<'_>) -> PyResult<String> {
         let Ok(allocator) = allocator() else { return Ok(String::new()) };
         Ok(allocator.metrics().map_err(raised)?.to_string())
     })
-}
-
-/// Sets each peak to the current figure.
-#[pyfunction]
-fn reset_peaks(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.reset_peaks(device).map_err(raised))
-}
-
-/// Sets the sums of what was allocated and freed to zero.
-#[pyfunction]
-fn reset_accumulated(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.reset_accumulated(device).map_err(raised))
 }
 
 /// The pools: id (two numbers; zeros for pools of eager work), name, region, reserved, allocated, graphs.
