@@ -458,7 +458,7 @@ void Allocator::popCompileContext() {
 
 #if REGRAPH_TORCH >= 210
 void Allocator::setUserMetadata(const std::string& metadata) {
-  if (recording) user_metadata = metadata;
+  user_metadata = metadata;
 }
 
 std::string Allocator::getUserMetadata() { return user_metadata; }
