@@ -247,6 +247,26 @@ def test_segments_are_registered_where_a_variable_that_pytorch_may_read_has_none
     regraph.torch.enable()
 
 
+def test_segments_that_grow_still_behind_a_late_setting_are_not_registered(
+    gpu, native, nccl, monkeypatch
+):
+    from regraph.torch import registering
+
+    monkeypatch.setattr(registering, "_keeps_growing", False)
+    name = "_accelerator_setAllocatorSettings"
+    monkeypatch.setattr(torch._C, name, lambda text: None, raising=False)
+    regraph.torch.enable()
+    monkeypatch.setitem(native.answers, "memory_sleeps", False)
+    monkeypatch.setenv(HOOK, "1")
+    assert nccl(3).registered == [3]
+    # Pools that were made before keep what they were made with.
+    monkeypatch.setitem(native.answers, "change_settings", ["expandable_segments"])
+    with pytest.warns(UserWarning, match="expandable_segments"):
+        getattr(torch._C, name)("expandable_segments:False")
+    with pytest.raises(regraph.torch.Error, match=HOOK):
+        nccl(4)
+
+
 def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
     own, given = types.SimpleNamespace(id=(0, 1), allocator=None), types.SimpleNamespace(allocator=1)
     regraph.torch.enable()

@@ -25,6 +25,8 @@ SEGMENTS = (
     "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
     "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
 )
+_keeps_growing = False
+
 #: Those of PyTorch that register nothing without these variables.
 KNOWN = ("gloo", "nccl")
 
@@ -72,7 +74,7 @@ def install(patches: Patches) -> None:
 
     @functools.wraps(register)
     def register_mem_pool(self: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
-        if _native.memory_sleeps() and not _has_allocator(pool):
+        if _segments_grow() and not _has_allocator(pool):
             raise Error(
                 "register_mem_pool: the pool's segments grow, and NCCL would keep what has gone of them. Give the "
                 "pool an allocator, such as MemPool(backend.mem_allocator), or set expandable_segments:False."
@@ -88,7 +90,7 @@ def refuse_segments() -> None:
     It registers none where its own settings say that they grow; regraph's it does not know.
     """
     name = next(filter(_is_set, SEGMENTS), None)
-    if name is None or not _native.memory_sleeps():
+    if name is None or not _segments_grow():
         return
     # Older versions of PyTorch read the variables in another order.
     texts = [os.environ[variable] for variable in starting.OF_PYTORCH if variable in os.environ]
@@ -98,6 +100,17 @@ def refuse_segments() -> None:
             "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
             "REGRAPH_ALLOC_CONF), or with the variable unset."
         )
+
+
+def keep_growing() -> None:
+    """Tells that the setting of segments has changed, and pools that were made before keep theirs."""
+    global _keeps_growing
+    _keeps_growing = True
+
+
+def _segments_grow() -> bool:
+    """Whether any may."""
+    return _keeps_growing or _native.memory_sleeps()
 
 
 def _has_allocator(pool: Any) -> bool:
