@@ -263,6 +263,9 @@ def region_host_bytes() -> int:
 def free_region_host() -> int:
     """Gives what of it keeps nothing back to the host; how many bytes that was."""
 
+def has_source(pool: tuple[int, int]) -> bool:
+    """Whether a pool's memory comes from an allocator of the program's."""
+
 def has_checkpoint(device: int, pool: tuple[int, int]) -> bool:
     """Whether a checkpoint was taken of a pool, as for PyTorch's graph trees."""
 
@@ -468,7 +471,7 @@ def memory_fraction(device: int) -> float:
 def pools(device: int) -> list[dict[str, Any]]:
     """The pools: id (two numbers; zeros for eager work's), name, region, reserved, allocated, graphs."""
 
-def snapshot(device: int | None) -> str:
+def snapshot() -> str:
     """Memory and history as JSON, laid out as `torch.cuda.memory._snapshot()` is."""
 
 def dump_snapshot(path: str) -> None:

@@ -6,8 +6,8 @@ import threading
 from regraph import _native, messages
 from regraph.errors import Error
 
-#: Variables with PyTorch's settings; the first that is set counts.
-OF_PYTORCH = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+#: Variables with PyTorch's settings; the first that is set counts, with nothing in it too, as PyTorch reads them.
+OF_PYTORCH = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 _lock = threading.Lock()
 #: The settings and the check of the first start.
@@ -21,7 +21,7 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
     Args:
         settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable, or
             takes what an earlier start was given. What neither says and PyTorch's own variables do
-            (`PYTORCH_ALLOC_CONF`, or `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
+            (`PYTORCH_CUDA_ALLOC_CONF`, or else `PYTORCH_ALLOC_CONF`) is as they say.
         check: Whether the checker examines each capture; `None` leaves that to the settings, or to
             an earlier start.
 
@@ -54,5 +54,5 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
 
 def of_pytorch() -> tuple[str, str]:
     """The variable with settings that the environment has for PyTorch, and its text."""
-    said = ((name, text) for name in OF_PYTORCH if (text := os.environ.get(name)))
-    return next(said, (OF_PYTORCH[0], ""))
+    said = ((name, os.environ[name]) for name in OF_PYTORCH if name in os.environ)
+    return next(said, (OF_PYTORCH[-1], ""))

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
-use pyo3::PyResult;
+use pyo3::prelude::*;
 use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
 use regraph::snapshot::{Setting, Snapshot};
@@ -14,9 +14,6 @@ use crate::errors::raised;
 use crate::hooks::Failure;
 
 static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
-
-/// How many events the settings have histories keep, and whether with stacks of native code.
-static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
 
 /// What was said for PyTorch, which says whole texts.
 static SAID: Mutex<Option<Overlay>> = Mutex::new(Rank::Python, None);
@@ -32,8 +29,6 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config, said: Overlay) -> bool {
-    // Set before the allocator can be used.
-    let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
     let plugin = Plugin::new(config, |device| unsafe { CudaDriver::new(device) });
@@ -42,11 +37,6 @@ pub(crate) fn start(config: Config, said: Overlay) -> bool {
         *SAID.lock() = Some(said);
     }
     started
-}
-
-/// How many events the settings have histories keep, and whether with stacks of native code.
-pub(crate) fn history_settings() -> (usize, bool) {
-    HISTORY.get().copied().unwrap_or((0, false))
 }
 
 /// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.
@@ -72,6 +62,7 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
 }
 
 /// The share of a device's memory that may be held.
+#[pyfunction(name = "memory_fraction")]
 pub(crate) fn fraction(device: u32) -> f64 {
     allocator().map_or(1.0, |allocator| allocator.memory_fraction(device))
 }

@@ -26,6 +26,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<KeptStreams>()
 }
 
+calls! {
+    /// Gives free memory back to the driver, after a wait for the work that held it.
+    fn empty_cache() -> ();
+
+    /// A graph lets go of its pool.
+    fn release_pool(device: u32, pool: PoolKey) -> ();
+}
+
 /// The interpreter's lock, which the calling thread has.
 struct Held<'py>(Python<'py>);
 
@@ -96,12 +104,6 @@ fn retired(retired: Result<(), Error>) -> PyResult<bool> {
     }
 }
 
-/// Gives free memory back to the driver, after a wait for the work that held it.
-#[pyfunction]
-fn empty_cache(py: Python<'_>) -> PyResult<()> {
-    py.detach(|| allocator()?.empty_cache().map_err(raised))
-}
-
 /// What is free of a device's memory, and all of it, in bytes.
 #[pyfunction]
 fn memory_info(py: Python<'_>, device: u32) -> PyResult<(u64, u64)> {
@@ -116,12 +118,6 @@ fn memory_info(py: Python<'_>, device: u32) -> PyResult<(u64, u64)> {
 #[pyfunction]
 fn name_pool() -> PyResult<PoolKey> {
     Ok(allocator()?.name_pool())
-}
-
-/// A graph lets go of its pool.
-#[pyfunction]
-fn release_pool(py: Python<'_>, device: u32, pool: PoolKey) -> PyResult<()> {
-    py.detach(|| allocator()?.release_pool(device, pool).map_err(raised))
 }
 
 /// Announces the capture that a stream has begun; returns its ID.

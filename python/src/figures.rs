@@ -12,18 +12,27 @@ use regraph::driver::StreamHandle;
 use regraph::engine::{FreeRange, HistoryOptions};
 use regraph::snapshot::{Action, Snapshot};
 
-use crate::allocator::{self, allocator, fraction};
+use crate::allocator::{self, allocator};
 use crate::captures::stream;
 use crate::errors::{self, raised};
+use crate::shim::with_interpreter;
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        statistics, metrics, reset_peaks, reset_accumulated, memory_fraction, pools, snapshot, dump_snapshot,
+        statistics, metrics, reset_peaks, reset_accumulated, allocator::fraction, pools, snapshot, dump_snapshot,
         record_history, explain, out_of_memory_observer,
     );
     Ok(())
+}
+
+calls! {
+    /// Sets each peak to the current figure.
+    fn reset_peaks(device: u32) -> ();
+
+    /// Sets the sums of what was allocated and freed to zero.
+    fn reset_accumulated(device: u32) -> ();
 }
 
 /// The figures, nested as PyTorch nests them.
@@ -45,24 +54,6 @@ fn metrics(py: Python<'_>) -> PyResult<String> {
     })
 }
 
-/// Sets each peak to the current figure.
-#[pyfunction]
-fn reset_peaks(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.reset_peaks(device).map_err(raised))
-}
-
-/// Sets the sums of what was allocated and freed to zero.
-#[pyfunction]
-fn reset_accumulated(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.reset_accumulated(device).map_err(raised))
-}
-
-/// The share of the device's memory that may be held.
-#[pyfunction]
-fn memory_fraction(device: u32) -> f64 {
-    fraction(device)
-}
-
 /// The pools: id (two numbers; zeros for pools of eager work), name, region, reserved, allocated, graphs.
 #[pyfunction]
 fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
@@ -77,28 +68,15 @@ fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     pools.into_iter().map(row).collect()
 }
 
-/// Memory and history as JSON, laid out as PyTorch's snapshots; of one device, or of all.
+/// Memory and history as JSON, laid out as PyTorch's snapshots.
 #[pyfunction]
-#[pyo3(signature = (device=None))]
-fn snapshot(py: Python<'_>, device: Option<u32>) -> PyResult<String> {
+fn snapshot(py: Python<'_>) -> PyResult<String> {
     py.detach(|| {
-        let mut snapshot = allocator::snapshot()?;
-        if let Some(device) = device {
-            keep_only(&mut snapshot, device);
-        }
+        let snapshot = allocator::snapshot()?;
         let mut text = Vec::new();
         snapshot.write_json(&mut text).map_err(|error| PyOSError::new_err(error.to_string()))?;
         String::from_utf8(text).map_err(errors::error)
     })
-}
-
-fn keep_only(snapshot: &mut Snapshot, device: u32) {
-    snapshot.segments.retain(|segment| segment.device == device);
-    for (row, trace) in snapshot.device_traces.iter_mut().enumerate() {
-        if row != device as usize {
-            trace.clear();
-        }
-    }
 }
 
 /// Writes memory and history as the pickle that pytorch.org/memory_viz opens.
@@ -177,7 +155,7 @@ fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
         let known = |bytes: Option<u64>| bytes.unwrap_or(0);
         let allowed = report.engine_limit.or(report.device_total);
         // While the interpreter ends no observer can be called.
-        let _ = Python::try_attach(|py| {
+        let _ = with_interpreter(|py| {
             let told = (device, report.requested, known(allowed), known(report.device_free));
             if let Err(error) = observer.call1(py, told) {
                 error.write_unraisable(py, None);

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use regraph::driver::StreamHandle;
 use regraph::engine::{set_host_context, HistoryOptions};
+use regraph::settings::Rounding;
 use regraph::snapshot::{
     Action, Annotation, AnnotationStage, BlockState, HostContext, Segment, SegmentBlock,
     SegmentType, Setting, Snapshot, TraceEntry,
 };
 use regraph_plugin::{Happening, FIGURES};
 
-use crate::allocator::{self, allocator, history_settings};
+use crate::allocator::{self, allocator};
 use crate::hooks::{guarded, number, or_throw, unlocked};
 use crate::stacks;
 
@@ -40,8 +41,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// How many events the settings have histories keep, and whether with stacks of native code.
 #[pyfunction]
-fn history_setting() -> (usize, bool) {
-    history_settings()
+fn history_setting() -> PyResult<(usize, bool)> {
+    let settings = allocator()?.settings();
+    Ok((settings.history, settings.stacks))
 }
 
 /// The functions' addresses by their names.
@@ -254,6 +256,8 @@ struct SettingsRow {
     garbage_collection_threshold: f64,
     /// -1 for none.
     max_split_size: i64,
+    /// By the power of two that an interval of sizes begins at, from 1 MB on.
+    divisions: [u64; Rounding::INTERVALS],
     expandable: bool,
 }
 
@@ -325,6 +329,8 @@ fn show_settings(snapshot: &Snapshot, data: *mut c_void, visitor: &Visitor) {
             Some(&Setting::Integer(bytes)) => bytes,
             _ => -1,
         },
+        divisions: allocator()
+            .map_or_else(|_| Default::default(), |it| it.settings().rounding.divisions()),
         expandable: matches!(setting("expandable_segments"), Some(Setting::Boolean(true))),
     };
     (visitor.settings)(data, &row);

@@ -17,6 +17,19 @@ macro_rules! row {
     }};
 }
 
+/// Functions of Python's that make the allocator's calls of their names, without the interpreter's lock.
+macro_rules! calls {
+    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        #[pyfunction]
+        $(#[$attribute])*
+        fn $name(py: Python<'_>, $($argument: $kind),*) -> PyResult<$result> {
+            py.detach(|| {
+                $crate::allocator::allocator()?.$name($($argument),*).map_err($crate::errors::raised)
+            })
+        }
+    )*};
+}
+
 /// Adds functions to a module.
 macro_rules! add_functions {
     ($module:ident: $($function:path),* $(,)?) => {
@@ -123,15 +136,9 @@ fn version() -> &'static str {
 }
 
 /// The addresses of the functions that PyTorch calls.
-#[pyfunction]
+#[pyfunction(name = "hooks")]
 fn hooks_by_name() -> BTreeMap<&'static str, usize> {
     hooks::addresses()
-}
-
-/// Whether running out of memory raises `torch.OutOfMemoryError`, and not only `RuntimeError`.
-#[pyfunction]
-fn throws_out_of_memory() -> bool {
-    shim::throws_out_of_memory()
 }
 
 /// Whether a C++ class of allocators is of the kind that the loaded PyTorch has, by the address of its
@@ -147,12 +154,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     messages::begin();
     add_functions!(
         module:
-        start, sharing::keep_exported, change_settings, memory_sleeps, library_path, version,
-    );
-    module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
-    add_functions!(
-        module:
-        throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
+        start, change_settings, memory_sleeps, library_path, version, hooks_by_name,
+        shim::throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
         messages::end_messages,
     );
     errors::register(module)?;

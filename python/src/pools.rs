@@ -54,23 +54,46 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        compact, excess_bytes, limit_pool, set_pool_name, has_checkpoint, begin_borrowing, launches_elsewhere,
-        lent_bytes,
+        compact, excess_bytes, limit_pool, set_pool_name, has_source, has_checkpoint, begin_thread_pool,
+        begin_borrowing, launches_elsewhere, lent_bytes, keep_exported,
     );
-    module.add_class::<Borrowing>()?;
-    module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
+    module.add_class::<Borrowing>()
 }
 
-/// Sends all that this thread asks for to a pool.
-#[pyfunction]
-fn begin_thread_pool(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
-    py.detach(|| allocator()?.begin_thread_pool(device, pool).map_err(raised))
+calls! {
+    /// Has the memory behind an address stay there, since others have it by handles that they exported. Returns whether
+    /// it is regraph's.
+    fn keep_exported(address: u64, bytes: u64) -> bool;
+
+    /// Sends all that this thread asks for to a pool.
+    fn begin_thread_pool(device: u32, pool: (u64, u64)) -> ();
+
+    /// Whether a checkpoint was taken of a pool.
+    fn has_checkpoint(device: u32, pool: (u64, u64)) -> bool;
+
+    /// Tells that graphs of a pool may be launched by others from now on.
+    fn launches_elsewhere(pool: (u64, u64)) -> ();
+
+    /// The bytes that live in memory which a pool has lent.
+    fn lent_bytes(device: u32, pool: (u64, u64)) -> u64;
+
+    /// Has the graphs of a pool, or of all, share what they can by now; how many bytes went. The host has waited
+    /// for the device.
+    #[pyo3(signature = (device, pool=None))]
+    fn compact(device: u32, pool: Option<(u64, u64)>) -> u64;
+
+    /// Sets the most that a pool will ever hold, in bytes, before its first use.
+    fn limit_pool(device: u32, pool: (u64, u64), bytes: u64) -> ();
+
+    /// How many bytes that would be.
+    #[pyo3(signature = (device, pool=None))]
+    fn excess_bytes(device: u32, pool: Option<(u64, u64)>) -> u64;
 }
 
-/// Whether a checkpoint was taken of a pool.
+/// Whether a pool's memory comes from an allocator of the host's.
 #[pyfunction]
-fn has_checkpoint(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<bool> {
-    py.detach(|| allocator()?.has_checkpoint(device, pool).map_err(raised))
+fn has_source(py: Python<'_>, pool: (u64, u64)) -> PyResult<bool> {
+    py.detach(|| Ok(allocator()?.has_source(pool)))
 }
 
 /// The same as `begin_thread_pool`, with all that is free in a pool of graphs first.
@@ -110,32 +133,6 @@ impl Borrowing {
     }
 }
 
-/// Tells that graphs of a pool may be launched by others from now on.
-#[pyfunction]
-fn launches_elsewhere(py: Python<'_>, pool: (u64, u64)) -> PyResult<()> {
-    py.detach(|| allocator()?.launches_elsewhere(pool).map_err(raised))
-}
-
-/// The bytes that live in memory which a pool has lent.
-#[pyfunction]
-fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
-    py.detach(|| allocator()?.lent_bytes(device, pool).map_err(raised))
-}
-
-/// Has the graphs of a pool, or of all, share what they can by now; how many bytes went. The host has waited
-/// for the device.
-#[pyfunction]
-#[pyo3(signature = (device, pool=None))]
-fn compact(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
-    py.detach(|| allocator()?.compact(device, pool).map_err(raised))
-}
-
-/// Sets the most that a pool will ever hold, in bytes, before its first use.
-#[pyfunction]
-fn limit_pool(py: Python<'_>, device: u32, pool: (u64, u64), bytes: u64) -> PyResult<()> {
-    py.detach(|| allocator()?.limit_pool(device, pool, bytes).map_err(raised))
-}
-
 /// Calls a pool by a text in messages and reports; `None` takes it away.
 #[pyfunction]
 fn set_pool_name(
@@ -145,13 +142,6 @@ fn set_pool_name(
     name: Option<String>,
 ) -> PyResult<()> {
     py.detach(|| allocator()?.set_pool_name(device, pool, name.as_deref()).map_err(raised))
-}
-
-/// How many bytes that would be.
-#[pyfunction]
-#[pyo3(signature = (device, pool=None))]
-fn excess_bytes(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
-    py.detach(|| allocator()?.excess_bytes(device, pool).map_err(raised))
 }
 
 /// Memory from an allocator of PyTorch's.

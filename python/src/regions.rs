@@ -23,6 +23,17 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
+calls! {
+    /// Forgets a region in which nothing is; raises where something is, and says what.
+    fn forget_region(tag: &str) -> ();
+
+    /// Whether a region sleeps, or a part of it.
+    fn is_asleep(tag: &str) -> bool;
+
+    /// Gives page-locked memory that keeps nothing back; returns its bytes.
+    fn free_region_host() -> u64;
+}
+
 // A region that goes or comes takes as long as contents are copied, up to seconds: all calls here let other threads of
 // Python's run meanwhile.
 
@@ -96,12 +107,6 @@ fn set_region_shared_backup(py: Python<'_>, tag: &str, file: PathBuf) -> PyResul
     })
 }
 
-/// Forgets a region in which nothing is; raises where something is, and says what.
-#[pyfunction]
-fn forget_region(py: Python<'_>, tag: &str) -> PyResult<()> {
-    py.detach(|| allocator()?.forget_region(tag).map_err(raised))
-}
-
 /// Tags as calls take them.
 fn named(tags: Option<&Vec<String>>) -> Option<Vec<&str>> {
     tags.map(|tags| tags.iter().map(String::as_str).collect())
@@ -123,12 +128,6 @@ fn try_sleep(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
 #[pyfunction]
 fn wake(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
     py.detach(|| allocator()?.wake(named(tags.as_ref()).as_deref()).map_err(raised))
-}
-
-/// Whether a region sleeps, or a part of it.
-#[pyfunction]
-fn is_asleep(py: Python<'_>, tag: &str) -> PyResult<bool> {
-    py.detach(|| allocator()?.is_asleep(tag).map_err(raised))
 }
 
 /// The regions that were named and not forgotten.
@@ -195,10 +194,4 @@ fn retain_backups(py: Python<'_>, retains: bool) -> PyResult<()> {
 #[pyfunction]
 fn region_host_bytes(py: Python<'_>) -> PyResult<u64> {
     py.detach(|| Ok(allocator()?.region_host_bytes()))
-}
-
-/// Gives page-locked memory that keeps nothing back; returns its bytes.
-#[pyfunction]
-fn free_region_host(py: Python<'_>) -> PyResult<u64> {
-    py.detach(|| allocator()?.free_region_host().map_err(raised))
 }

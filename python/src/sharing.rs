@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
-use pyo3::prelude::*;
 use regraph_plugin::OpenedId;
 
 use crate::allocator::allocator;
-use crate::errors::raised;
 use crate::hooks::{number, or_throw, tell, unlocked};
 
 /// Is handed bytes, with what its caller handed over; may throw.
@@ -25,13 +23,6 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
         ("close_shared", close as extern "C" fn(u64) as usize),
         ("peer_access", peer_access as extern "C-unwind" fn(c_int, c_int) as usize),
     ])
-}
-
-/// Has the memory behind an address stay there, since others have it by handles that they exported. Returns whether it
-/// is regraph's.
-#[pyfunction]
-pub(crate) fn keep_exported(py: Python<'_>, address: u64, bytes: u64) -> PyResult<bool> {
-    py.detach(|| allocator()?.keep_exported(address, bytes).map_err(raised))
 }
 
 /// Tells the handle of the memory that a block lies in; returns where in it the block begins.

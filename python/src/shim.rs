@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 
+use pyo3::ffi;
+use pyo3::prelude::*;
 use regraph::driver::StreamHandle;
 
 use crate::hooks::PoolId;
@@ -28,6 +30,7 @@ pub(crate) fn throw(memory: bool, message: String) -> ! {
 }
 
 /// Whether `torch.OutOfMemoryError` can be raised, and not only `RuntimeError`.
+#[pyfunction]
 pub(crate) fn throws_out_of_memory() -> bool {
     // SAFETY: looks symbols up and nothing else.
     unsafe { regraph_shim_can_throw(true) }
@@ -37,6 +40,26 @@ pub(crate) fn throws_out_of_memory() -> bool {
 pub(crate) fn has_interpreter() -> bool {
     // SAFETY: may be asked from any thread, at any time.
     unsafe { regraph_shim_has_interpreter() }
+}
+
+/// The interpreter's lock, taken by a thread that does not have it.
+struct Taken(ffi::PyGILState_STATE);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SAFETY: the thread took it when this was made.
+        unsafe { ffi::PyGILState_Release(self.0) }
+    }
+}
+
+/// Runs with the interpreter's lock; `None` where the interpreter has ended. PyO3 takes a thread to have the lock for as
+/// long as a call runs that Python has made here, although what the call leads to, as PyTorch does, may let the lock go.
+pub(crate) fn with_interpreter<R>(run: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    // SAFETY: may be asked at any time.
+    let may_take = !has_interpreter() && unsafe { ffi::Py_IsInitialized() } != 0;
+    // SAFETY: the interpreter is there, and the thread does not have its lock.
+    let _taken = may_take.then(|| Taken(unsafe { ffi::PyGILState_Ensure() }));
+    Python::try_attach(run)
 }
 
 /// The file of this library.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use pyo3::prelude::*;
 use regraph::engine::{with_frames, HostFrame};
 
+use crate::shim::with_interpreter;
+
 /// What stacks are recorded for, a bit each: history, traces, pages.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
@@ -59,8 +61,7 @@ fn here() -> Option<Vec<HostFrame>> {
         }
         Some(frames)
     };
-    // Where the interpreter ends there is none.
-    Python::try_attach(read_all).flatten()
+    with_interpreter(read_all).flatten()
 }
 
 fn read(frame: &Bound<'_, PyAny>) -> PyResult<HostFrame> {

@@ -324,6 +324,7 @@ class FakeNative(types.ModuleType):
             setattr(self, name, self._function(name))
         self._answer("start", [])
         self._answer("has_checkpoint", False)
+        self._answer("has_source", False)
         self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
         self._answer("lend_to_process", b"the handle")
@@ -391,7 +392,7 @@ class FakeNative(types.ModuleType):
         self.answers["is_asleep"] = False
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
-        self.answers["has_checkpoint"] = False
+        self.answers["has_checkpoint"] = self.answers["has_source"] = False
         self.answers["lending_device"] = None
         self.answers["capture_begun"] = CAPTURE
         self.answers["name_pool"] = POOL

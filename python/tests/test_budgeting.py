@@ -107,8 +107,9 @@ def test_a_graph_whose_executable_never_fits_is_refused_at_its_end(budgets, monk
         for size, state in [(4, "active_allocated"), (9, "inactive"), (6, "active_allocated")]
     ]
     segments = [
-        {"segment_pool_id": list(POOL), "blocks": blocks},
-        {"segment_pool_id": [0, 0], "blocks": [{**blocks[0], "size": 99 * MIB}]},
+        {"device": 0, "segment_pool_id": list(POOL), "blocks": blocks},
+        {"device": 1, "segment_pool_id": list(POOL), "blocks": [{**blocks[0], "size": 98 * MIB}]},
+        {"device": 0, "segment_pool_id": [0, 0], "blocks": [{**blocks[0], "size": 99 * MIB}]},
     ]
     monkeypatch.setitem(budgets.answers, "snapshot", json.dumps({"segments": segments}))
     monkeypatch.setattr(fake_native.Graph, "foreseen_bytes", lambda self: 2 * MIB + 1)

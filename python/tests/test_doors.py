@@ -1191,3 +1191,19 @@ def test_a_request_at_the_interpreters_end_has_no_stack():
         "late = Late()\n"
         "print('done')\n"
     )
+
+
+def test_a_request_has_a_stack_where_a_call_of_ours_has_led_to_one_that_lets_the_interpreter_go():
+    must_be_done(
+        STARTING + "import ctypes\n"
+        "starting.start('history:10')\n"
+        # The interpreter is let go for the call, as PyTorch does.
+        "kind = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)\n"
+        "allocate = ctypes.CFUNCTYPE(*kind)(native.hooks()['allocate'])\n"
+        "class Stream:\n"
+        "    def __cuda_stream__(self):\n"
+        "        assert allocate(0, 0, None) is None\n"
+        "        return 0, 0\n"
+        "assert native.KeptStreams({}, int).allocate(0, 0, Stream()) == 0\n"
+        "print('done')\n"
+    )

@@ -225,8 +225,50 @@ def test_whole_segments_are_registered_and_pytorch_leaves_its_own_that_grow(
     assert nccl(3).registered == [3]
 
 
+@pytest.mark.parametrize(
+    ("cuda", "every"),
+    [
+        ("max_split_size_mb:64", "expandable_segments:True"),
+        ("", "expandable_segments:True"),
+        ("expandable_segments:True", "expandable_segments:False"),
+        ("expandable_segments:True,expandable_segments:False", "expandable_segments:True"),
+    ],
+)
+def test_segments_are_registered_where_a_variable_that_pytorch_may_read_has_none_grow(
+    gpu, native, nccl, monkeypatch, cuda, every
+):
+    monkeypatch.setenv(HOOK, "1")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", cuda)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", every)
+    with pytest.raises(regraph.torch.Error, match=HOOK):
+        regraph.torch.enable()
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", " expandable_segments :\tTrue")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    regraph.torch.enable()
+
+
+def test_segments_that_grow_still_behind_a_late_setting_are_not_registered(
+    gpu, native, nccl, monkeypatch
+):
+    from regraph.torch import registering
+
+    monkeypatch.setattr(registering, "_keeps_growing", False)
+    name = "_accelerator_setAllocatorSettings"
+    monkeypatch.setattr(torch._C, name, lambda text: None, raising=False)
+    regraph.torch.enable()
+    monkeypatch.setitem(native.answers, "memory_sleeps", False)
+    monkeypatch.setenv(HOOK, "1")
+    assert nccl(3).registered == [3]
+    # Pools that were made before keep what they were made with.
+    monkeypatch.setitem(native.answers, "change_settings", ["expandable_segments"])
+    with pytest.warns(UserWarning, match="expandable_segments"):
+        getattr(torch._C, name)("expandable_segments:False")
+    with pytest.raises(regraph.torch.Error, match=HOOK):
+        nccl(4)
+
+
 def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
-    own, given = types.SimpleNamespace(allocator=None), types.SimpleNamespace(allocator=1)
+    own, given = types.SimpleNamespace(id=(0, 1), allocator=None), types.SimpleNamespace(allocator=1)
     regraph.torch.enable()
     group = nccl(3)
     with pytest.raises(regraph.torch.Error, match="register_mem_pool.*expandable_segments:False"):
@@ -235,6 +277,22 @@ def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
     monkeypatch.setitem(native.answers, "memory_sleeps", False)
     group.register_mem_pool(own)
     assert group.registered == [3, (given, True), (own, False)]
+
+
+def test_of_a_pool_that_does_not_tell_regraph_knows_whether_it_has_an_allocator(
+    gpu, native, nccl, monkeypatch
+):
+    # PyTorch's pools do not, from 2.11 on.
+    pool = types.SimpleNamespace(id=(0, 1))
+    assert hasattr(torch.cuda.MemPool, "id")
+    regraph.torch.enable()
+    group = nccl(3)
+    with pytest.raises(regraph.torch.Error, match="register_mem_pool.*expandable_segments:False"):
+        group.register_mem_pool(pool)
+    monkeypatch.setitem(native.answers, "has_source", True)
+    group.register_mem_pool(pool)
+    assert native.calls[-1] == ("has_source", (0, 1))
+    assert group.registered == [3, (pool, False)]
 
 
 def test_pytorchs_own_class_of_groups_is_asked(gpu, native, monkeypatch):

@@ -7,6 +7,7 @@ from own_process import must_be_done
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
+from regraph import starting
 from regraph.torch import settings
 
 NAMES = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
@@ -91,7 +92,11 @@ def test_what_is_wrong_comes_out(set_settings, native):
         ({"PYTORCH_CUDA_ALLOC_CONF": "a:1"}, ("PYTORCH_CUDA_ALLOC_CONF", "a:1")),
         (
             {"PYTORCH_ALLOC_CONF": "b:2", "PYTORCH_CUDA_ALLOC_CONF": "a:1"},
-            ("PYTORCH_ALLOC_CONF", "b:2"),
+            ("PYTORCH_CUDA_ALLOC_CONF", "a:1"),
+        ),
+        (
+            {"PYTORCH_ALLOC_CONF": "b:2", "PYTORCH_CUDA_ALLOC_CONF": ""},
+            ("PYTORCH_CUDA_ALLOC_CONF", ""),
         ),
     ],
 )
@@ -105,3 +110,22 @@ def test_the_environments_are_read_at_the_start(gpu, native, monkeypatch, variab
     else:
         regraph.torch.enable(native=False)
     assert ("start", None, None, expected) in native.calls
+
+
+@pytest.mark.skipif(NAME is None or torch.version.cuda is None, reason="needs a PyTorch for CUDA")
+@pytest.mark.parametrize("read", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_pytorch_reads_the_same_variable_of_two(read, monkeypatch):
+    wrong, right = "garbage_collection_threshold:5", "garbage_collection_threshold:0.5"
+    for name in starting.OF_PYTORCH:
+        monkeypatch.setenv(name, wrong if name == read else right)
+    must_be_done(f"""
+import torch
+from regraph import starting
+try:
+    torch._C.{NAME}("")
+    name = None
+except ValueError:
+    name = "{read}"
+assert (starting.of_pytorch()[1] == "{wrong}") == (name is not None), (starting.of_pytorch(), name)
+print("done")
+""")

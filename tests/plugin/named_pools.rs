@@ -315,7 +315,9 @@ fn a_pool_without_memory_may_get_a_source() {
     let memory = Memory::new(64 * MIB);
     let set = |key| h.plugin.set_source(0, key, || memory.clone());
     h.make(POOL);
+    assert!(!h.plugin.has_source(POOL) && !h.plugin.has_source(OTHER));
     set(POOL).unwrap();
+    assert!(h.plugin.has_source(POOL));
     h.within(POOL, || h.allocate(20, s));
     assert_eq!(memory.held(), 20);
     set(POOL).unwrap();

@@ -1154,10 +1154,19 @@ fn a_share_of_memory_that_was_set_before_its_device_is_used_counts_there() {
     assert_eq!(limit(), total / 2);
     h.plugin.set_memory_fraction(0, 0.25).unwrap();
     assert_eq!(limit(), total / 4);
-    let mut settings = h.plugin.settings();
-    settings.memory_fraction = Some(0.75);
-    h.plugin.change_settings(settings).unwrap();
+    let settings = h.plugin.settings().memory_fraction(Some(0.75));
+    h.plugin.change_settings(settings.clone()).unwrap();
     assert_eq!((limit(), h.plugin.memory_fraction(0)), (total / 4 * 3, 0.75));
+    // Of a share and a limit in bytes the smaller counts, and goes on to count behind other settings.
+    let settings = settings.memory_limit_bytes(Some(total / 8));
+    h.plugin.change_settings(settings.clone()).unwrap();
+    for (share, most) in [(0.5, total / 8), (0.0625, total / 16), (1.0, total / 8)] {
+        h.plugin.set_memory_fraction(0, share).unwrap();
+        h.plugin
+            .change_settings(settings.clone().garbage_collection_threshold(Some(share / 2.0)))
+            .unwrap();
+        assert_eq!((limit(), h.plugin.memory_fraction(0)), (most, share));
+    }
 }
 
 #[test]

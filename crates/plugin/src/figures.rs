@@ -66,6 +66,7 @@ impl<D: Transfer> Plugin<D> {
                 "awake_bytes": region.awake_bytes,
                 "asleep_bytes": region.asleep_bytes,
                 "host_bytes": region.host_bytes,
+                "file_bytes": region.file_bytes,
             });
             (region.tag.to_string(), figures)
         });

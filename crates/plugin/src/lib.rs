@@ -76,6 +76,12 @@ pub type LastResort = Box<dyn Fn() -> bool + Send + Sync>;
 /// Makes the driver of a device.
 type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 
+/// The settings by now of a device, whose share of memory may have been set by itself.
+fn settings_of(device: u32, (settings, shares): &(Settings, BTreeMap<u32, f64>)) -> Settings {
+    let share = shares.get(&device).copied().or(settings.memory_fraction);
+    settings.clone().memory_fraction(share)
+}
+
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Transfer> {
     connect: Connect<D>,
@@ -298,25 +304,27 @@ impl<D: Transfer> Plugin<D> {
             now.1.clear();
         }
         now.0 = settings;
-        let engines: Vec<_> = self.engines().collect();
-        engines.iter().try_for_each(|engine| engine.tune(&now.0))?;
-        Ok(!engines.is_empty())
+        let mut devices = self.devices().peekable();
+        let any = devices.peek().is_some();
+        devices.try_for_each(|device| device.engine.tune(&settings_of(device.number, &now)))?;
+        Ok(any)
     }
 
-    /// Sets the share of a device's memory that may be held ([`Engine::set_memory_fraction`]); one that nothing has
-    /// asked for memory of yet begins with it.
+    /// Sets the share of a device's memory that may be held; one that nothing has asked for memory of yet begins with
+    /// it. Where the settings limit what may be held in bytes too, the smaller one counts.
     ///
     /// # Errors
-    /// Those of that call.
+    /// Those of [`Engine::set_memory_fraction`].
     pub fn set_memory_fraction(&self, device: u32, fraction: f64) -> Result<(), Error> {
         let mut now = self.settings.lock();
-        match self.made(device) {
-            Some(made) => made.engine.set_memory_fraction(fraction)?,
-            None if (0.0..=1.0).contains(&fraction) => {}
-            None => return Err(regraph::engine::Error::MemoryFraction { fraction }.into()),
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(regraph::engine::Error::MemoryFraction { fraction }.into());
         }
+        let made = self.made(device).map(|made| &made.engine);
+        // A device that does not tell its size has no share.
+        made.map_or(Ok(()), |engine| engine.driver().memory_info().map(drop))?;
         now.1.insert(device, fraction);
-        Ok(())
+        Ok(made.map_or(Ok(()), |engine| engine.tune(&settings_of(device, &now)))?)
     }
 
     /// The share of a device's memory that may be held: as it was set, or as the settings have it, or all.
@@ -355,11 +363,10 @@ impl<D: Transfer> Plugin<D> {
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         // Held until the device is there for all to see: it misses no change.
         let now = self.settings.lock();
-        let config = self.config.clone().settings(now.0.clone());
+        let config = self.config.clone().settings(settings_of(number, &now));
         let least = now.0.max_split_bytes;
         self.watch.count_oversize(number, least);
         let engine = Engine::new(driver, config);
-        now.1.get(&number).map_or(Ok(()), |&fraction| engine.set_memory_fraction(fraction))?;
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
             // Not under the lock: an observer may add another one.

@@ -73,6 +73,12 @@ impl<D: Transfer> Plugin<D> {
         Ok(users)
     }
 
+    /// Whether the memory of a pool comes from a source of the host's, on any device.
+    pub fn has_source(&self, key: PoolKey) -> bool {
+        let given = |it: &Private| it.config.source.is_some();
+        self.devices().any(|device| device.pools().private.get(&key).is_some_and(given))
+    }
+
     /// Sets whether requests of eager work may take what is free in a pool before they fail for want of
     /// memory. Nothing happens to a pool that is unknown.
     ///

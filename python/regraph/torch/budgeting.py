@@ -73,11 +73,11 @@ class Budget(NamedTuple):
         return "; ".join(parts)
 
     def _largest(self) -> list[str]:
-        segments = json.loads(_native.snapshot(self.device))["segments"]
+        segments = json.loads(_native.snapshot())["segments"]
         found = [
             (block["size"], block["address"])
             for segment in segments
-            if tuple(segment["segment_pool_id"]) == self.pool
+            if segment["device"] == self.device and tuple(segment["segment_pool_id"]) == self.pool
             for block in segment["blocks"]
             if block["state"] == "active_allocated"
         ]

@@ -39,7 +39,7 @@ def enable(
     Args:
         settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable, or
             takes what a door that was enabled before was given. What neither says and PyTorch's
-            own variables do (`PYTORCH_ALLOC_CONF`, or `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
+            own variables do (`PYTORCH_CUDA_ALLOC_CONF`, or else `PYTORCH_ALLOC_CONF`) is as they say.
         check: Whether the checker examines each capture; `None` leaves that to the settings.
         native: Whether regraph enters as an allocator class of PyTorch's own kind, which serves
             everything that PyTorch's own allocator serves (`True`), or by PyTorch's door for

@@ -25,6 +25,8 @@ SEGMENTS = (
     "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
     "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
 )
+_keeps_growing = False
+
 #: Those of PyTorch that register nothing without these variables.
 KNOWN = ("gloo", "nccl")
 
@@ -72,7 +74,7 @@ def install(patches: Patches) -> None:
 
     @functools.wraps(register)
     def register_mem_pool(self: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
-        if pool.allocator is None and _native.memory_sleeps():
+        if _segments_grow() and not _has_allocator(pool):
             raise Error(
                 "register_mem_pool: the pool's segments grow, and NCCL would keep what has gone of them. Give the "
                 "pool an allocator, such as MemPool(backend.mem_allocator), or set expandable_segments:False."
@@ -88,14 +90,37 @@ def refuse_segments() -> None:
     It registers none where its own settings say that they grow; regraph's it does not know.
     """
     name = next(filter(_is_set, SEGMENTS), None)
-    if name is None or not _native.memory_sleeps():
+    if name is None or not _segments_grow():
         return
-    if "expandable_segments:true" not in starting.of_pytorch()[1].lower().replace(" ", ""):
+    # Older versions of PyTorch read the variables in another order.
+    texts = [os.environ[variable] for variable in starting.OF_PYTORCH if variable in os.environ]
+    if not texts or not all(map(_says_that_segments_grow, texts)):
         raise Error(
             f"{name}={os.environ[name]} has PyTorch register segments with NCCL, which would keep what has gone of "
             "segments that grow. Start the program again with expandable_segments:False (settings=…, or "
             "REGRAPH_ALLOC_CONF), or with the variable unset."
         )
+
+
+def keep_growing() -> None:
+    """Tells that the setting of segments has changed, and pools that were made before keep theirs."""
+    global _keeps_growing
+    _keeps_growing = True
+
+
+def _segments_grow() -> bool:
+    """Whether any may."""
+    return _keeps_growing or _native.memory_sleeps()
+
+
+def _has_allocator(pool: Any) -> bool:
+    # PyTorch's pools tell it up to 2.10; those of 2.7 have told regraph nothing before they are used.
+    return getattr(pool, "allocator", None) is not None or _native.has_source(pool.id)
+
+
+def _says_that_segments_grow(text: str) -> bool:
+    # Where a text has a key twice the last one counts.
+    return "".join(text.split()).rpartition("expandable_segments:")[2].startswith("True")
 
 
 class Registering:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from regraph import _native, starting
+from regraph.torch import registering
 from regraph.torch.patches import Patches
 
 #: PyTorch's own allocator of pinned memory goes on, and reads these.
@@ -57,6 +58,8 @@ def _setter(original: Callable[[str], None]) -> Callable[[str], None]:
         with _changing:
             original(",".join(it for it in parts if "".join(it.split()) != "backend:native"))
             unused = _native.change_settings(text)
+            if "expandable_segments" in unused:
+                registering.keep_growing()
         tell_unused(unused, stacklevel=2)
 
     return set_settings

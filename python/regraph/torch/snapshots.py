@@ -68,7 +68,7 @@ def begin_history() -> None:
 
 def _memory_snapshot(pool: Sequence[Any] | None = None) -> dict[str, Any]:
     """Stands for `torch._C._cuda_memorySnapshot`; `pool`: two numbers, and whether with traces."""
-    state: dict[str, Any] = json.loads(_native.snapshot(None))
+    state: dict[str, Any] = json.loads(_native.snapshot())
     for segment in state["segments"]:
         segment["segment_pool_id"] = tuple(segment.get("segment_pool_id", _EVERY_POOL))
     for trace in state["device_traces"]:

@@ -256,9 +256,14 @@ def native_figures(folder):
 def metadata(folder):
     """Compile contexts, user metadata and annotations stand in the history."""
     enable(native=True)
-    torch.cuda.memory._record_memory_history(stacks="python")
     if not hasattr(torch._C, "_cuda_setMemoryMetadata"):
         return
+    # It counts, and ends, whether or not a history is kept.
+    torch._C._cuda_setMemoryMetadata("before")
+    torch.cuda.memory._record_memory_history(stacks="python")
+    first = a_block_of_this_function()
+    event = [it for it in traces() if it.get("addr") == first.data_ptr()][-1]
+    assert event["user_metadata"] == torch._C._cuda_getMemoryMetadata() == "before"
     torch._C._cuda_setMemoryMetadata("of the user")
     assert torch._C._cuda_getMemoryMetadata() == "of the user"
     tensor = a_block_of_this_function()

@@ -305,6 +305,10 @@ def snapshots(folder):
     ]
     assert any(entry["action"] == "alloc" for entry in state["device_traces"][0])
     assert torch.cuda.memory_snapshot() == state["segments"]
+    told = state["allocator_settings"]
+    assert told["roundup_power2_divisions"] == {str(1 << power): 1 for power in range(16)}
+    assert told["pinned_num_register_threads"] == 1  # PyTorch's default.
+    expect(RuntimeError, lambda: torch.cuda.get_per_process_memory_fraction(99), "init")
     _memory_viz.segsum(state)
     _memory_viz.trace_plot(state)
     for name, dump in (

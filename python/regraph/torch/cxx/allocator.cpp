@@ -149,6 +149,7 @@ void Allocator::require(DeviceIndex device) const {
 }
 
 double Allocator::getMemoryFraction(DeviceIndex device) {
+  require(device);
   return hooks.memory_fraction_now(device);
 }
 

@@ -6,11 +6,13 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <stack>
 #include <utility>
 
 #include <c10/core/Allocator.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -329,6 +331,11 @@ void see_settings(void* data, const SettingsRow* row) {
   settings.max_split_size = static_cast<std::size_t>(row->max_split_size);
   settings.expandable_segments = row->expandable;
   settings.last_allocator_settings = std::string(row->text.start, row->text.length);
+  settings.roundup_power2_divisions.assign(std::begin(row->divisions), std::end(row->divisions));
+  // PyTorch's own allocator of pinned memory goes on.
+  settings.pinned_num_register_threads =
+      native::CUDAAllocatorConfig::pinned_num_register_threads();
+  settings.pinned_use_host_register = native::CUDAAllocatorConfig::pinned_use_cuda_host_register();
 #if REGRAPH_TORCH >= 209
   settings.graph_capture_record_stream_reuse = true;
 #endif
@@ -451,7 +458,7 @@ void Allocator::popCompileContext() {
 
 #if REGRAPH_TORCH >= 210
 void Allocator::setUserMetadata(const std::string& metadata) {
-  if (recording) user_metadata = metadata;
+  user_metadata = metadata;
 }
 
 std::string Allocator::getUserMetadata() { return user_metadata; }

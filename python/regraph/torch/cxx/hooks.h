@@ -86,6 +86,8 @@ struct SettingsRow {
   double garbage_collection_threshold;
   // -1 for none.
   std::int64_t max_split_size;
+  // By the power of two that an interval of sizes begins at, from 1 MB on.
+  std::uint64_t divisions[16];
   bool expandable;
 };
 
