@@ -491,6 +491,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.assign_stream(stream, false);
         // What waits for the stream without an event yet.
+        self.state.waiting.look_again(stream);
         self.poll_waits(usize::MAX);
         let names = |block: &LiveBlock| block.users().any(|user| user == stream);
         let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();

@@ -29,11 +29,11 @@ pub(super) struct Wait {
     /// Streams without a mark yet.
     streams: SmallVec<[StreamHandle; 2]>,
     positions: SmallVec<[Mark; 2]>,
-    /// Captures that must have ended, each with whether one of the streams was found in it: its graph uses the memory.
+    /// Captures that must end, each with whether one of the streams was found in it: its graph uses the memory.
     captures: SmallVec<[(CaptureId, bool); 2]>,
-    /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
-    /// capture ends.
-    held: Option<(CaptureSlot, WaitReason)>,
+    /// A capture before whose end the row is not looked at, as no look would tell anything new; and why it cannot prove
+    /// the row free, where the row was freed in it.
+    held: Option<(CaptureSlot, Option<WaitReason>)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     users: Users,
     unannounced: Unannounced,
@@ -124,8 +124,8 @@ impl Wait {
 
     /// A capture has ended: what is used in it is its graph's, also if it was lent, if there is one.
     pub(super) fn end_use(&mut self, capture: CaptureId, accepted: bool) {
-        let known = self.captures.iter_mut().find(|it| it.0 == capture);
-        if known.is_some_and(|it| std::mem::take(&mut it.1)) && accepted {
+        let known = self.captures.iter().position(|it| it.0 == capture);
+        if known.is_some_and(|row| self.captures.remove(row).1) && accepted {
             self.users = Users::Graphs;
         }
     }
@@ -143,15 +143,14 @@ impl Wait {
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let concurrent = under_way.ids_of(pool);
-        let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
-        self.captures.retain(|it| under_way.slot(it.0).is_some());
+        let concurrent = || under_way.ids_of(pool);
         let first = matches!(self.unannounced, Unannounced::Untold | Unannounced::Perhaps);
         if self.unannounced == Unannounced::Untold {
             self.unannounced = Unannounced::No;
         }
         let mut streams = std::mem::take(&mut self.streams);
         let promised = self.unannounced == Unannounced::Promised;
+        let mut inside = SmallVec::<[CaptureId; 2]>::new();
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
                 let mark = timelines.open_mark(stream);
@@ -161,6 +160,7 @@ impl Wait {
             }
             StreamStatus::Inside(_) | StreamStatus::Unclear if promised => true,
             StreamStatus::Inside(capture) => {
+                inside.push(capture);
                 // Where all streams were in announced captures when the block was freed, a stream that is in another
                 // one now came into that only since: its graph cannot use the block.
                 let may_use = first
@@ -170,14 +170,14 @@ impl Wait {
                     if may_use {
                         users.push(capture);
                         self.wait_for(&[capture], true);
-                        self.wait_for(&concurrent, false);
+                        self.wait_for(&concurrent(), false);
                     }
                 } else if !timelines.has_ended(capture) {
                     // Never heard of: the host has not said whose graph it will be.
                     if first {
                         self.unannounced = Unannounced::Yes;
                     }
-                    self.wait_for(&concurrent, false);
+                    self.wait_for(&concurrent(), false);
                 }
                 true
             }
@@ -188,6 +188,7 @@ impl Wait {
             }
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
+                let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
                 self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
                     _ if first && all.is_empty() => Unannounced::Perhaps,
@@ -201,6 +202,13 @@ impl Wait {
         });
         self.streams = streams;
         self.positions.retain(|&mut mark| !timelines.is_reached(mark));
+        // While a capture is under way that must end, and that all its streams are in, no look tells anything new.
+        let is_told = matches!(self.unannounced, Unannounced::No | Unannounced::Promised)
+            && inside.len() == self.streams.len()
+            && inside.windows(2).all(|two| two[0] == two[1]);
+        let mut known = self.captures.iter().map(|it| it.0);
+        let one = known.find(|it| is_told && inside.first().is_none_or(|inside| inside == it));
+        self.held = one.and_then(|one| Some((under_way.slot(one)?, None)));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
@@ -229,7 +237,7 @@ impl Wait {
     }
 
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
-        if let Some((_, reason)) = &self.held {
+        if let Some((_, Some(reason))) = &self.held {
             return reason.clone();
         }
         if let Some(&(capture, _)) = self.captures.first() {
@@ -259,11 +267,11 @@ impl WaitTable {
 
     /// Adds a row that a capture holds until [`WaitTable::let_go`].
     pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
-        self.rows.enter(Some(Wait { held: Some((by, why)), ..wait }));
+        self.rows.enter(Some(Wait { held: Some((by, Some(why))), ..wait }));
     }
 
-    /// A capture has ended: what it has held waits for these captures beside it, by its heap, and is looked at from now
-    /// on.
+    /// A capture has ended: what waited for that is looked at from now on. What was freed in it waits for these captures
+    /// beside it, by its heap.
     pub(super) fn let_go(
         &mut self,
         by: CaptureSlot,
@@ -272,11 +280,21 @@ impl WaitTable {
     ) {
         for (wait, number) in self.rows.iter_mut().zip(0..) {
             let Some(wait) = wait else { continue };
-            if wait.held.take_if(|(of, _)| *of == by).is_some() {
+            let Some((_, why)) = wait.held.take_if(|(of, _)| *of == by) else { continue };
+            if why.is_some() {
                 wait.users = wait.users.or_graphs(accepted);
                 wait.wait_for(&captures(wait.site.heap), false);
-                self.polled.push_back(number);
             }
+            self.polled.push_back(number);
+        }
+    }
+
+    /// Has what waits for a stream looked at again: its host may have ended a capture of which that is not known here.
+    pub(super) fn look_again(&mut self, stream: StreamHandle) {
+        for (wait, number) in self.rows.iter_mut().zip(0..) {
+            let wait = wait.as_mut().filter(|wait| wait.streams.contains(&stream));
+            let held = wait.and_then(|wait| wait.held.take_if(|(_, why)| why.is_none()));
+            self.polled.extend(held.map(|_| number));
         }
     }
 
@@ -323,8 +341,8 @@ impl WaitTable {
             listed[number as usize] += 1;
         }
         let mut awaited = self.iter().flat_map(|wait| &wait.captures);
-        let used = awaited.all(|&(capture, used)| !used || captures.slot(capture).is_some());
-        holds!(used, "something is used in a capture that is over");
+        let awaited = awaited.all(|&(capture, _)| captures.slot(capture).is_some());
+        holds!(awaited, "something waits for a capture that is over");
         for (row, times) in self.rows.iter().zip(listed) {
             let right = match row {
                 None => times == 0,
@@ -444,6 +462,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         match waiting.awaits() {
             Some(mark) => self.state.timelines.park(mark, number),
+            None if waiting.held.is_some() => {}
             None => self.state.waiting.polled.push_back(number),
         }
         self.state.waiting.rows[number as usize] = Some(waiting);
