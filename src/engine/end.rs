@@ -395,7 +395,6 @@ impl<D: Driver> Locked<'_, D> {
             // Beside another capture, some of them came before that.
             self.state.blocks.change_of(pool, over.concurrent, end_in);
         }
-        self.state.waiting.iter_mut().for_each(|waiting| waiting.end_use(id, accepted));
         // What it gave back is free, unless a capture beside it may contain it.
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &pools {
@@ -423,7 +422,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         // What it could not prove free waits for the captures beside it.
         let State { captures, pools: all, waiting, .. } = &mut *self.state;
-        waiting.let_go(slot, accepted, |heap| captures.ids_of(all.pool_of(heap)));
+        waiting.end_capture((slot, id), accepted, |heap| captures.ids_of(all.pool_of(heap)));
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };

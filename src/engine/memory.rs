@@ -12,7 +12,7 @@ use super::history::{Asked, EventKind, Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
-use super::pools::PoolRow;
+use super::pools::{with_heap, PoolRow};
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
@@ -502,7 +502,6 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn retire_stream(&mut self, stream: StreamHandle, unused: bool) -> Result<(), Error> {
-        let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         if unused {
             // Another thread may capture on a stream that goes on: nothing is asked about it there.
             let mut used = !self.state.timelines.is_mine(stream);
@@ -512,8 +511,19 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         self.may_retire(stream)?;
-        self.caches.of(stream).retire(stream);
+        // First, so that no block that is freed meanwhile stays with the stream's cache.
+        let retired = self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
+        let left = self.leave_stream(stream, unused);
+        if left.is_err() {
+            self.caches.of(stream).keep(retired);
+        }
+        left
+    }
+
+    /// Forgets a stream of which no cache has a block to hand out.
+    fn leave_stream(&mut self, stream: StreamHandle, goes_on: bool) -> Result<(), Error> {
+        let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             true if Timelines::is_gone(self.driver, stream) => {
@@ -523,7 +533,7 @@ impl<D: Driver> Locked<'_, D> {
             false => None,
         };
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
-        if !self.state.timelines.retire(self.driver, timeline, unused) {
+        if !self.state.timelines.retire(self.driver, timeline, goes_on) {
             return Err(in_use(stream));
         }
         for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
@@ -615,7 +625,7 @@ impl<D: Driver> Locked<'_, D> {
         for heap in self.state.pools.heaps_of(pool) {
             let of = self.state.pools.pool_of(heap);
             // Also of pools that give nothing back: what the driver would not take is in no pool's blocks.
-            self.state.pools.heap_mut(heap).release_stuck(self.driver);
+            let _ = self.state.pools.heap_mut(heap).release_stuck(self.driver);
             let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
             // While a pool settles, work from before a restoration may use what is free in it.
             if !is_for_all || self.state.is_settling(of) {
@@ -691,7 +701,13 @@ impl<D: Driver> Locked<'_, D> {
             return Err(self.state.pools.refuse(id, CALL, why));
         }
         self.shut(id);
-        if let Err(error) = self.give_away(id, &mut NothingKept, Pieces::all(), CALL) {
+        let mut gone = self.give_away(id, &mut NothingKept, Pieces::all(), CALL).map(drop);
+        for heap in self.state.pool(id, CALL)?.all_heaps() {
+            let stuck =
+                with_heap!(mut self.state.pools, heap, |heap| heap.release_stuck(self.driver));
+            gone = gone.and(stuck.map_err(Error::from));
+        }
+        if let Err(error) = gone {
             // Its host is done with it: the rest goes when that is tried again.
             self.state.pools.set_owner(id, None);
             return Err(error);

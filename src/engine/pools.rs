@@ -821,7 +821,7 @@ impl<D: Driver> Engine<D> {
     /// [`PoolRefusal::InUse`] while a block of the pool is live, a capture into it is under way, a graph of it exists,
     /// work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's: then
     /// the pool is of no use any more, and what is left of its memory goes when another pool is made or the cache emptied,
-    /// but for memory that was allocated and not mapped, or that the driver had refused to take before.
+    /// but for memory that was allocated and not mapped.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| {
             locked.settle_loans();

@@ -69,7 +69,7 @@ struct PoolBuckets {
 const KEPT_SIZES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RowState {
+pub(super) enum RowState {
     Vacant,
     Cached,
     Live,
@@ -324,13 +324,19 @@ impl StreamCache {
         &mut self.counted
     }
 
-    /// Lets no live block of a stream be handed out again from here: the stream is about to go.
-    pub(super) fn retire(&mut self, stream: StreamHandle) {
-        for row in self.rows.iter_mut().filter(|row| row.is_live()) {
-            if self.buckets[row.bucket as usize].key.stream == stream {
-                row.state = RowState::Retired;
-            }
-        }
+    /// Lets no live block of a stream be handed out again from here: the stream is about to go. Returns what
+    /// [`StreamCache::keep`] takes where it does not.
+    pub(super) fn retire(&mut self, stream: StreamHandle) -> Vec<(u32, RowState)> {
+        let rows = self.rows.iter_mut().zip(0..).filter(|(row, _)| row.is_live());
+        let of_stream =
+            rows.filter(|(row, _)| self.buckets[row.bucket as usize].key.stream == stream);
+        let retire = |row: &mut LeaseRow| std::mem::replace(&mut row.state, RowState::Retired);
+        of_stream.map(|(row, slot)| (slot, retire(row))).collect()
+    }
+
+    /// Has live blocks be again what they were before [`StreamCache::retire`]. The engine's lock was held since.
+    pub(super) fn keep(&mut self, retired: Vec<(u32, RowState)>) {
+        retired.into_iter().for_each(|(slot, state)| self.rows[slot as usize].state = state);
     }
 
     /// Forgets the sizes of a stream that is gone, but for those of its live blocks, which go with these.

@@ -29,11 +29,11 @@ pub(super) struct Wait {
     /// Streams without a mark yet.
     streams: SmallVec<[StreamHandle; 2]>,
     positions: SmallVec<[Mark; 2]>,
-    /// Captures that must have ended, each with whether one of the streams was found in it: its graph uses the memory.
+    /// Captures that must end, each with whether one of the streams was found in it: its graph uses the memory.
     captures: SmallVec<[(CaptureId, bool); 2]>,
-    /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
-    /// capture ends.
-    held: Option<(CaptureSlot, WaitReason)>,
+    /// A capture before whose end the row is not looked at, as no look would tell anything new; and why it cannot prove
+    /// the row free, where the row was freed in it.
+    held: Option<(CaptureSlot, Option<WaitReason>)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     users: Users,
     unannounced: Unannounced,
@@ -122,14 +122,6 @@ impl Wait {
         }
     }
 
-    /// A capture has ended: what is used in it is its graph's, also if it was lent, if there is one.
-    pub(super) fn end_use(&mut self, capture: CaptureId, accepted: bool) {
-        let known = self.captures.iter_mut().find(|it| it.0 == capture);
-        if known.is_some_and(|it| std::mem::take(&mut it.1)) && accepted {
-            self.users = Users::Graphs;
-        }
-    }
-
     /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
     /// found in are put into `users`, and noted: their graphs may use the memory, and each may be a part of
     /// one of those under way in the pool.
@@ -143,8 +135,7 @@ impl Wait {
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        self.captures.retain(|it| under_way.slot(it.0).is_some());
-        let concurrent = under_way.ids_of(pool);
+        let concurrent = || under_way.ids_of(pool);
         let first = matches!(self.unannounced, Unannounced::Untold | Unannounced::Perhaps);
         if self.unannounced == Unannounced::Untold {
             self.unannounced = Unannounced::No;
@@ -166,7 +157,7 @@ impl Wait {
                     if first {
                         self.unannounced = Unannounced::Yes;
                     }
-                    self.wait_for(&concurrent, false);
+                    self.wait_for(&concurrent(), false);
                 }
                 true
             }
@@ -199,9 +190,12 @@ impl Wait {
         self.streams = streams;
         if self.captures.iter().any(|it| it.1) {
             // Each may be a part of the one that uses it.
-            self.wait_for(&concurrent, false);
+            self.wait_for(&concurrent(), false);
         }
         self.positions.retain(|&mut mark| !timelines.is_reached(mark));
+        // No look tells anything new before the captures that must end have ended.
+        let one = self.captures.iter().find_map(|it| under_way.slot(it.0));
+        self.held = one.filter(|_| self.streams.is_empty()).map(|one| (one, None));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
@@ -230,7 +224,7 @@ impl Wait {
     }
 
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
-        if let Some((_, reason)) = &self.held {
+        if let Some((_, Some(reason))) = &self.held {
             return reason.clone();
         }
         if let Some(&(capture, _)) = self.captures.first() {
@@ -258,26 +252,34 @@ impl WaitTable {
         self.polled.push_back(self.rows.enter(Some(wait)));
     }
 
-    /// Adds a row that a capture holds until [`WaitTable::let_go`].
+    /// Adds a row that a capture holds until [`WaitTable::end_capture`].
     pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
-        self.rows.enter(Some(Wait { held: Some((by, why)), ..wait }));
+        self.rows.enter(Some(Wait { held: Some((by, Some(why))), ..wait }));
     }
 
-    /// A capture has ended: what it has held waits for these captures beside it, by its heap, and is looked at from now
-    /// on.
-    pub(super) fn let_go(
+    /// A capture has ended; it has a graph if it was accepted. What is used in it is that graph's, also if it was lent, as
+    /// is what was freed in it and held; both wait for these captures beside it, by their heap. What the capture has held
+    /// is looked at from now on.
+    pub(super) fn end_capture(
         &mut self,
-        by: CaptureSlot,
+        (slot, capture): (CaptureSlot, CaptureId),
         accepted: bool,
         captures: impl Fn(u32) -> SmallVec<[CaptureId; 2]>,
     ) {
         for (wait, number) in self.rows.iter_mut().zip(0..) {
             let Some(wait) = wait else { continue };
-            if wait.held.take_if(|(of, _)| *of == by).is_some() {
-                wait.users = wait.users.or_graphs(accepted);
-                wait.wait_for(&captures(wait.site.heap), false);
-                self.polled.push_back(number);
+            let known = wait.captures.iter().position(|it| it.0 == capture);
+            let used = known.is_some_and(|row| wait.captures.remove(row).1);
+            if used && accepted {
+                wait.users = Users::Graphs;
             }
+            let held = wait.held.take_if(|(of, _)| *of == slot);
+            let freed = matches!(held, Some((_, Some(_))));
+            wait.users = wait.users.or_graphs(freed && accepted);
+            if used || freed {
+                wait.wait_for(&captures(wait.site.heap), false);
+            }
+            self.polled.extend(held.map(|_| number));
         }
     }
 
@@ -324,8 +326,8 @@ impl WaitTable {
             listed[number as usize] += 1;
         }
         let mut awaited = self.iter().flat_map(|wait| &wait.captures);
-        let used = awaited.all(|&(capture, used)| !used || captures.slot(capture).is_some());
-        holds!(used, "something is used in a capture that is over");
+        let awaited = awaited.all(|&(capture, _)| captures.slot(capture).is_some());
+        holds!(awaited, "something waits for a capture that is over");
         for (row, times) in self.rows.iter().zip(listed) {
             let right = match row {
                 None => times == 0,
@@ -445,6 +447,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         match waiting.awaits() {
             Some(mark) => self.state.timelines.park(mark, number),
+            None if waiting.held.is_some() => {}
             None => self.state.waiting.polled.push_back(number),
         }
         self.state.waiting.rows[number as usize] = Some(waiting);

@@ -522,26 +522,34 @@ impl Executables {
         means: &Means<'_, D>,
         goes: impl Fn(&Self, usize) -> bool,
     ) -> Result<(), Error> {
-        for place in self.unpinned() {
-            if !goes(self, place) {
-                break;
-            }
-            self.destroy(place, means)?;
-        }
-        Ok(())
+        let mut unpinned = self.unpinned().into_iter();
+        self.destroy_all(means, |it| unpinned.next().filter(|&place| goes(it, place)))
     }
 
     /// Destroys an executable, which may run.
     fn destroy<D: HostApi>(&mut self, place: usize, means: &Means<'_, D>) -> Result<(), Error> {
-        (means.idle)()?;
-        for used in self.graphs.values_mut().filter(|it| it.executable == Some(place)) {
-            used.executable = None;
+        let mut place = Some(place);
+        self.destroy_all(means, |_| place.take())
+    }
+
+    /// Destroys executables, which may run, as long as `next` names one. Costs one look at each graph.
+    fn destroy_all<D: HostApi>(
+        &mut self,
+        means: &Means<'_, D>,
+        mut next: impl FnMut(&Self) -> Option<usize>,
+    ) -> Result<(), Error> {
+        let mut done = Ok(());
+        while let Some(place) = next(self).filter(|_| done.is_ok()) {
+            done = (means.idle)();
+            if let Some(it) = self.places[place].take_if(|_| done.is_ok()) {
+                let _ = means.driver().destroy_executable(it.handle);
+                self.counts.evicted += 1;
+            }
         }
-        if let Some(it) = self.places[place].take() {
-            let _ = means.driver().destroy_executable(it.handle);
-            self.counts.evicted += 1;
+        for used in self.graphs.values_mut() {
+            used.executable.take_if(|place| self.places[*place].is_none());
         }
-        Ok(())
+        done
     }
 
     /// Destroys all executables that are not pinned, and returns the bytes that were foreseen for them.

@@ -145,7 +145,7 @@ impl Heap {
             let segment = SegmentId::new(enter_row(&mut self.segments, opened));
             let grown = self.extend(driver, segment, (size, most), wanted, unit);
             // What the driver keeps of a segment that failed is tried again when memory goes back.
-            let fresh = grown.inspect_err(|_| self.release_stuck(driver))?;
+            let fresh = grown.inspect_err(|_| _ = self.release_stuck(driver))?;
             self.growing = if growable { Some(segment) } else { self.growing };
             return Ok(Some(self.carve(fresh, if self.plan.whole { size } else { bytes })));
         }

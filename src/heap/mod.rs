@@ -452,7 +452,7 @@ impl Heap {
         for segment in self.segments.iter_mut().flatten() {
             result = result.and(segment.close(driver));
         }
-        self.holding.release_orphans(driver);
+        let _ = self.holding.release_orphans(driver);
         result
     }
 

@@ -370,7 +370,7 @@ impl HeapSegment {
 
     /// Gives back what was mapped in vain, or is over. What the driver does not take is kept for the next time; returns
     /// the first error.
-    fn free_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+    pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         self.stuck.retain_mut(|(address, piece)| {
             result = result.clone().and(piece.lower(driver, *address));
@@ -379,9 +379,8 @@ impl HeapSegment {
         result
     }
 
-    /// Gives back what was mapped in vain. Returns whether nothing lies at its addresses then.
-    pub(super) fn clear(&mut self, driver: &impl Driver) -> bool {
-        let _ = self.free_stuck(driver);
+    /// Whether nothing lies at its addresses.
+    pub(super) fn is_empty(&self) -> bool {
         self.mapped == 0 && self.pieces.is_empty() && self.stuck.is_empty()
     }
 

@@ -103,9 +103,16 @@ impl Holding {
         self.orphans.extend(driver.release(memory).is_err().then_some(memory));
     }
 
-    /// Releases the handles that could not be released before. What fails again is kept.
-    pub(super) fn release_orphans(&mut self, driver: &impl Driver) {
-        self.orphans.retain(|&memory| driver.release(memory).is_err());
+    /// Releases the handles that could not be released before. What fails again is kept; returns the first error.
+    pub(super) fn release_orphans(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        let mut result = Ok(());
+        self.orphans.retain(|&memory| {
+            let released = driver.release(memory);
+            let kept = released.is_err();
+            result = result.clone().and(released);
+            kept
+        });
+        result
     }
 }
 
@@ -167,7 +174,7 @@ impl Heap {
         left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         debug_assert!(self.is_shut(), "or a block could be placed in what goes");
-        self.release_stuck(driver);
+        let _ = self.release_stuck(driver);
         let there = self.mapped_pieces();
         let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
             segment.suspend(driver, keeper, left, gone)
@@ -238,15 +245,18 @@ impl Heap {
     }
 
     /// Gives back what the driver would not take before, and addresses of segments where nothing is mapped, but for the
-    /// one that grows. What fails again is kept.
-    pub(crate) fn release_stuck(&mut self, driver: &impl Driver) {
-        self.holding.release_orphans(driver);
+    /// one that grows. What fails again is kept; returns the first error.
+    pub(crate) fn release_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        let mut result = self.holding.release_orphans(driver);
         for (number, row) in self.segments.iter_mut().enumerate() {
             let grows = self.growing.is_some_and(|it| it.index() == number);
-            let empty = row.take_if(|it| it.clear(driver) && !grows);
+            let stuck = row.as_mut().map_or(Ok(()), |it| it.free_stuck(driver));
+            result = result.and(stuck);
+            let empty = row.take_if(|it| it.is_empty() && !grows);
             // Addresses that cannot be given back cost no memory.
             let _ = empty.map(|it| it.unreserve(driver));
         }
+        result
     }
 
     /// Every range that memory can be given back from, in no promised order: how many placements ago it became idle,

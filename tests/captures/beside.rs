@@ -4,6 +4,7 @@ use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, PoolConfig};
 use regraph::plan::Options;
+use regraph_sim::Call;
 
 /// A stream that was recorded for a block is in a capture of its own, which is ruined. The block's
 /// capture is sound all the same, and its graph keeps the memory.
@@ -21,6 +22,48 @@ fn another_capture_s_ruin_is_not_the_block_s() {
     b.driver.end_capture(t).unwrap_err();
     b.driver.complete_all();
     assert!(!accepted || b.allocate(u).address != block.address);
+}
+
+/// Each growth of a capture, and each input that it freed, asked about each block that waited for the capture.
+#[test]
+fn what_waits_for_a_capture_is_not_asked_about_until_that_ends() {
+    const BLOCKS: u64 = 64;
+    for expected in [false, true] {
+        let (b, [s, t]) = bench(Config::default()).with_streams();
+        let before: Vec<_> = (0..BLOCKS).map(|_| b.allocate(s)).collect();
+        b.launch(s);
+        if expected {
+            b.engine.host().expect_capture(s).unwrap();
+        }
+        let capture = b.begin(s);
+        let asked = b.driver.calls(Call::CaptureStatus);
+        before.iter().for_each(|block| b.engine.free(block.id).unwrap());
+        let _after: Vec<_> = (0..BLOCKS).map(|_| b.allocate(s)).collect();
+        let asked = b.driver.calls(Call::CaptureStatus) - asked;
+        assert!(asked <= 7 * BLOCKS, "{asked} calls for {BLOCKS} blocks");
+        b.finish(s, capture);
+        b.driver.complete_all();
+        // From its end on they are its pool's graphs'.
+        let capture = b.begin(t);
+        let at = b.allocate(t).address;
+        assert!(before.iter().any(|block| block.address == at));
+        b.finish(t, capture);
+    }
+}
+
+/// A capture is over of whose end the engine has not heard: what waits for a stream of it is asked about then.
+#[test]
+fn a_stream_goes_whose_capture_is_over() {
+    let (b, [s, t], _) = bench(Config::default()).capturing();
+    let block = b.engine.allocate(b.pool, 4 * MIB, b.driver.create_stream().unwrap()).unwrap();
+    b.engine.record_stream(block.id, t).unwrap();
+    b.launch(s);
+    b.driver.wait(t, s).unwrap();
+    b.engine.free(block.id).unwrap();
+    b.engine.retire_stream(t).unwrap_err();
+    b.driver.wait(s, t).unwrap();
+    b.driver.end_capture(s).unwrap();
+    b.engine.retire_stream(t).unwrap();
 }
 
 /// The record of the older capture names what the younger one freed, and no entry can tell that it is gone: the driver gave

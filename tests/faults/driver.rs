@@ -92,6 +92,43 @@ fn memory_of_a_pool_that_cannot_go_is_given_back_later() {
     }
 }
 
+/// The pool was gone, and nothing knew any more of memory that the driver had refused to take back before.
+#[test]
+fn memory_that_was_stuck_keeps_its_pool() {
+    for (call, undoing) in [(Call::SetAccess, Call::Unmap), (Call::Map, Call::Release)] {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let engine = Engine::new(driver.clone(), Config::default());
+        let pool = engine.create_pool(PoolConfig::default());
+        driver.fail_nth(call, 0, ErrorKind::NotSupported);
+        (0..9).for_each(|n| driver.fail_nth(undoing, n, ErrorKind::NotSupported));
+        engine.allocate(pool, 20 * MIB, driver.create_stream().unwrap()).unwrap_err();
+        assert!(
+            matches!(engine.destroy_pool(pool), Err(Error::Driver(it)) if it.call == undoing.driver_name())
+        );
+        assert_eq!(driver.used_bytes(), 20 * MIB);
+        driver.forget_failures();
+        engine.create_pool(PoolConfig::default());
+        assert_eq!((driver.used_bytes(), engine.pools().unwrap().len()), (0, 1), "{call:?}");
+        assert_eq!(driver.calls(Call::Reserve), driver.calls(Call::Unreserve));
+    }
+}
+
+/// Its blocks came back to its cache no more, though it went on.
+#[test]
+fn a_stream_that_cannot_be_retired_is_as_it_was() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Engine::new(driver.clone(), Config::default());
+    let pool = engine.create_pool(PoolConfig::default());
+    let s = driver.create_stream().unwrap();
+    engine.free(engine.allocate(pool, MIB, s).unwrap().id).unwrap();
+    let block = engine.allocate(pool, MIB, s).unwrap();
+    driver.fail_nth(Call::CreateEvent, 0, ErrorKind::OutOfMemory);
+    engine.retire_stream(s).unwrap_err();
+    assert!(engine.host().free_at_once(block.id, Some(s)));
+    engine.host().verify().unwrap();
+    engine.retire_stream(s).unwrap();
+}
+
 /// The engine kept the import mapped for good, and so the other process's memory stayed in use.
 #[test]
 fn an_import_that_cannot_go_goes_later() {

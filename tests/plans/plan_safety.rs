@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::common::{self, bench, bench_on, deref, MIB};
 use crate::device::{launch, tagged};
 use regraph::driver::{
-    CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
+    CaptureId, CaptureMode, Driver, ErrorKind, ExecutableHandle, HostApi, MemorySupport,
+    StreamHandle,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PlanReport, PoolConfig};
 use regraph::plan::Options;
@@ -62,6 +63,22 @@ impl Bench {
         self.driver.replay(executable, self.s).unwrap();
         self.driver.synchronize().unwrap();
         assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+}
+
+/// Each graph kept so many addresses that a process had none left for the 2,049th, whatever they needed.
+#[test]
+fn addresses_do_for_many_graphs() {
+    const LEFT: u64 = 8 << 40;
+    let bench = Bench::planned();
+    bench.driver.reserve((1 << 47) - LEFT).unwrap();
+    for graph in 0..256 {
+        let capture = bench.begin();
+        let block = bench.engine.allocate(bench.pool, PAGE, bench.s);
+        let block = block.unwrap_or_else(|error| panic!("graph {graph}: {error}"));
+        bench.work(bench.s, &[], &[(&block, 1)]);
+        bench.engine.free(block.id).unwrap();
+        bench.end(capture).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::driven::{self, active, dependencies, full, launch, refused, status, terminals};
 use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
-    GraphHandle, HostApi, MemoryHandle, MemorySupport, NodeHandle, StreamHandle,
+    GraphHandle, HostApi, MemoryHandle, MemorySupport, NodeHandle, StreamHandle, Transfer,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -307,6 +307,27 @@ fn without_mapping_there_are_only_whole_allocations() {
     let address = sim.allocate(100).unwrap();
     assert_eq!(sim.read_tags(address, 100).unwrap(), [0]);
     sim.free(address).unwrap();
+}
+
+#[test]
+fn what_no_device_reaches_is_neither_copied_nor_filled() {
+    let (sim, s) = capturing::<1>();
+    let (place, other) = (sim.allocate_host(4 * MIB).unwrap(), sim.create_stream().unwrap());
+    let address = sim.reserve(4 * MIB).unwrap();
+    let memory = sim.create(2 * MIB).unwrap();
+    let all_refused = |bytes: u64| {
+        for stream in [s[0], other] {
+            refused(sim.copy_to_host(place, address, bytes, stream), ErrorKind::InvalidValue);
+            refused(sim.copy_to_device(address, place, bytes, stream), ErrorKind::InvalidValue);
+            refused(sim.fill(address, bytes, 0, stream), ErrorKind::InvalidValue);
+        }
+    };
+    all_refused(2 * MIB);
+    sim.map(address, 2 * MIB, memory).unwrap();
+    all_refused(2 * MIB);
+    sim.set_access(address, 2 * MIB).unwrap();
+    all_refused(4 * MIB);
+    sim.copy_to_host(place, address, 2 * MIB, other).unwrap();
 }
 
 #[test]

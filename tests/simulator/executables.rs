@@ -64,6 +64,7 @@ fn what_an_update_cannot_change_is_refused_and_changes_nothing() {
     let cooperative = Noted { attributes: 1, ..kernel(3) };
     let early = Noted { programmatic: true, ..kernel(4) };
     let conditional = b.chain(&[kernel(3)]);
+    let address = b.sim.allocate(512).unwrap();
     let mut nodes = Vec::new();
     b.sim.nodes(conditional, &mut nodes).unwrap();
     b.sim.add_conditional(conditional, &[regraph::driver::Dependency::full(nodes[0])]).unwrap();
@@ -80,7 +81,7 @@ fn what_an_update_cannot_change_is_refused_and_changes_nothing() {
         }),
         b.capture(|| {
             b.notes.note(&b.sim, b.stream, 3);
-            b.sim.fill(0, 512, 0, b.stream).unwrap();
+            b.sim.fill(address, 512, 0, b.stream).unwrap();
         }),
         conditional,
     ];

@@ -186,6 +186,7 @@ impl HostApi for SimDriver {
 
     fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
         self.program("cuMemsetD8Async", |state| {
+            state.must_reach(self.device, (address, bytes))?;
             let number = u64::from_ne_bytes([value; 8]);
             let kernel: Arc<dyn Kernel> = Arc::new(Fill { range: (address, bytes), number });
             state.launch(stream, self.device, Launch { kernel: Some(kernel), programmatic: false })

@@ -125,6 +125,12 @@ impl Kernel for Copy {
 }
 
 impl State {
+    /// Refuses a copy or a fill where the device may not touch all of a range, when it is submitted.
+    pub(super) fn must_reach(&self, device: u32, range: (u64, u64)) -> Fallible<()> {
+        let reached = self.memory.translate(device, range, &mut Vec::new());
+        reached.ok_or_else(|| ErrorKind::InvalidValue.into())
+    }
+
     fn copy(
         &mut self,
         device: u32,
@@ -134,6 +140,7 @@ impl State {
         to_host: bool,
     ) -> Fallible<()> {
         let host = self.host.find(place, bytes)?;
+        self.must_reach(device, (address, bytes))?;
         let kernel = Copy { device: (address, bytes), host, to_host };
         let launch = Launch { kernel: Some(Arc::new(kernel)), programmatic: false };
         self.launch(stream, device, launch)

@@ -177,7 +177,7 @@ impl PlannedHeap {
     /// mapped nowhere, and with `addresses` those of captures without either. What the driver does not take stays for the
     /// next time.
     pub(crate) fn release_unused(&mut self, driver: &impl Driver, addresses: bool) {
-        self.holding.release_orphans(driver);
+        let _ = self.holding.release_orphans(driver);
         for row in 0..self.captures.len() {
             if self.captures[row].owner == Owner::Over {
                 self.unbind(driver, row);
@@ -193,6 +193,11 @@ impl PlannedHeap {
             // Addresses that cannot be given back cost no memory.
             let _ = segment.unreserve(driver);
         }
+    }
+
+    /// As [`Heap::release_stuck`](crate::heap::Heap::release_stuck).
+    pub(crate) fn release_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        self.holding.release_orphans(driver)
     }
 
     /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
@@ -238,7 +243,7 @@ impl PlannedHeap {
         for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
             result = result.and(segment.close(driver));
         }
-        self.holding.release_orphans(driver);
+        let _ = self.holding.release_orphans(driver);
         result
     }
 
@@ -268,7 +273,7 @@ impl PlannedHeap {
         keeper: &mut dyn Keeper,
         left: &mut Pieces,
     ) -> Result<bool, DriverError> {
-        self.holding.release_orphans(driver);
+        let _ = self.holding.release_orphans(driver);
         for row in 0..self.captures.len() {
             if self.captures[row].owner != Owner::Capture {
                 self.clear_scratch(driver, row)?;

@@ -20,8 +20,10 @@ use crate::heap::Supply;
 /// Sizes of scratch pieces, in units of the device's granularity.
 const SIZES: [u64; 4] = [1, 4, 16, 64];
 
-/// Addresses that a capture reserves at once, in bytes.
+/// Addresses that each of the first captures of a pool, so many, reserves at once, in bytes; the `n`-th, if that is more,
+/// so many `n`-ths of that: a process has 2,048 times as many.
 const RESERVE: u64 = 64 << 30;
+const ROOMY: u64 = 16;
 
 impl PlannedHeap {
     /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most. `None`
@@ -175,7 +177,8 @@ impl PlannedHeap {
             let open =
                 |reserve| HeapSegment::open(driver, bytes, Supply::Growing { reserve }, false);
             // Where so many fail, addresses are scarce.
-            let segment = open(RESERVE).or_else(|_| open(bytes))?;
+            let segment = open(RESERVE / ROOMY.max(self.captures.len() as u64) * ROOMY)
+                .or_else(|_| open(bytes))?;
             self.captures[row].segments.push(segment);
         }
         Ok(self.captures[row].next_place().0)
