@@ -135,7 +135,6 @@ impl Wait {
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let concurrent = || under_way.ids_of(pool);
         let first = matches!(self.unannounced, Unannounced::Untold | Unannounced::Perhaps);
         if self.unannounced == Unannounced::Untold {
             self.unannounced = Unannounced::No;
@@ -157,7 +156,7 @@ impl Wait {
                     if first {
                         self.unannounced = Unannounced::Yes;
                     }
-                    self.wait_for(&concurrent(), false);
+                    self.wait_for(&under_way.ids_of(pool), false);
                 }
                 true
             }
@@ -188,10 +187,6 @@ impl Wait {
             }
         });
         self.streams = streams;
-        if self.captures.iter().any(|it| it.1) {
-            // Each may be a part of the one that uses it.
-            self.wait_for(&concurrent(), false);
-        }
         self.positions.retain(|&mut mark| !timelines.is_reached(mark));
         // No look tells anything new before the captures that must end have ended.
         let one = self.captures.iter().find_map(|it| under_way.slot(it.0));

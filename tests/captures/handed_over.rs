@@ -61,6 +61,25 @@ fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
     assert_eq!(b.allocate(s).address, block.address);
 }
 
+/// The host promises that no graph uses it, so that the capture which it is freed in has no part in that.
+#[test]
+fn what_a_stream_used_that_captures_on_another_thread_by_now_is_not_free_before_that() {
+    let (b, [s, t]) = bench(Config::default().keeps_inputs(true)).with_streams();
+    let block = b.allocate(s);
+    b.launch(t);
+    b.engine.record_stream(block.id, t).unwrap();
+    while_another_captures(&b, t, || {
+        let capture = b.begin(s);
+        b.engine.free(block.id).unwrap();
+        b.end(s, capture);
+        b.driver.complete(s).unwrap();
+        assert_ne!(b.allocate(s).address, block.address);
+    });
+    b.driver.end_capture(t).unwrap();
+    b.driver.complete_all();
+    assert_eq!(b.allocate(s).address, block.address);
+}
+
 /// Another thread captures it when it is freed, and a capture is known that it may be in: the next look tells.
 #[test]
 fn what_another_thread_captured_beside_a_known_capture_is_a_graph_s() {
