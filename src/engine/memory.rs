@@ -12,12 +12,12 @@ use super::history::{Asked, EventKind, Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
-use super::pools::{with_heap, PoolRow};
+use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
-use crate::driver::{AsStream, Driver, ErrorKind, HostApi, StreamHandle};
+use crate::driver::{AsStream, Driver, DriverError, ErrorKind, HostApi, StreamHandle};
 use crate::heap::{Heap, NothingKept, Pieces, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
@@ -703,9 +703,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.shut(id);
         let mut gone = self.give_away(id, &mut NothingKept, Pieces::all(), CALL).map(drop);
-        for heap in self.state.pool(id, CALL)?.all_heaps() {
-            let stuck =
-                with_heap!(mut self.state.pools, heap, |heap| heap.release_stuck(self.driver));
+        for heap in heaps {
+            let stuck = self.state.pools.heap_mut(heap).release_stuck(self.driver);
             gone = gone.and(stuck.map_err(Error::from));
         }
         if let Err(error) = gone {
@@ -718,15 +717,17 @@ impl<D: Driver> Locked<'_, D> {
             self.count_changes(heap);
         }
         self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
-        let (heaps, planned) = self.state.pools.remove(id);
-        let mut result = Ok(());
-        for heap in heaps {
-            result = result.and(heap.close(self.driver));
-        }
-        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
+        let result = self.close_heaps(id);
         self.state.blocks.forget_pool(id);
         self.forget_figures(id);
         Ok(result?)
+    }
+
+    /// Takes a pool away, with all that the driver takes of it.
+    fn close_heaps(&mut self, id: PoolId) -> Result<(), DriverError> {
+        let (heaps, planned) = self.state.pools.remove(id);
+        let closed = heaps.into_iter().map(|heap| heap.close(self.driver));
+        closed.chain(planned.map(|heap| heap.close(self.driver))).fold(Ok(()), Result::and)
     }
 
     /// Destroys those pools whose owners are gone, and that nothing uses any more.
@@ -744,9 +745,7 @@ impl<D: Driver> Locked<'_, D> {
         for pool in self.state.pools.ids() {
             // A pool in use stays, as this function's comment says; there is no caller for the driver's errors.
             if let Err(Error::Driver(_)) = self.destroy_pool(pool) {
-                let (heaps, planned) = self.state.pools.remove(pool);
-                heaps.into_iter().for_each(|heap| drop(heap.close(self.driver)));
-                planned.into_iter().for_each(|heap| drop(heap.close(self.driver)));
+                let _ = self.close_heaps(pool);
             }
         }
         self.state.timelines.close(self.driver);
