@@ -47,21 +47,6 @@ fn what_waits_for_a_capture_is_not_asked_about_until_that_ends() {
     }
 }
 
-/// A capture is over of whose end the engine has not heard: what waits for a stream of it is asked about then.
-#[test]
-fn a_stream_goes_whose_capture_is_over() {
-    let (b, [s, t, other], _) = bench(Config::default()).capturing();
-    let block = b.allocate(other);
-    b.engine.record_stream(block.id, t).unwrap();
-    b.launch(s);
-    b.driver.wait(t, s).unwrap();
-    b.engine.free(block.id).unwrap();
-    b.engine.retire_stream(t).unwrap_err();
-    b.driver.wait(s, t).unwrap();
-    b.driver.end_capture(s).unwrap();
-    b.engine.retire_stream(t).unwrap();
-}
-
 /// The record of the older capture names what the younger one freed, and no entry can tell that it is gone: the driver gave
 /// the addresses again, and the older capture was refused for a block that was nowhere any more.
 #[test]

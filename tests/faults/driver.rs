@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
-use regraph::driver::{CaptureId, CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId, Shared, Spare};
+use regraph::driver::{CaptureId, ErrorKind, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, Error, PoolConfig, Shared, Spare};
 use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::settings::Settings;
@@ -140,21 +140,16 @@ fn an_import_that_cannot_go_goes_later() {
 }
 
 /// A capture into a pool of plans, with its stream.
-fn planned_capture() -> (Arc<SimDriver>, Engine<Arc<SimDriver>>, PoolId, (StreamHandle, CaptureId))
-{
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let engine = Engine::new(driver.clone(), Config::default());
-    let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
-    let s = driver.create_stream().unwrap();
-    driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let capture = engine.begin_capture(pool, s).unwrap();
-    (driver, engine, pool, (s, capture))
+fn planned_capture() -> (Bench, [StreamHandle; 1], CaptureId) {
+    let mut b = bench(Config::default());
+    b.pool = b.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    b.capturing()
 }
 
 /// Suspending the pool left the capture's scratch memory mapped, and said nothing.
 #[test]
 fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
-    let (driver, engine, pool, (s, capture)) = planned_capture();
+    let (Bench { driver, engine, pool }, [s], capture) = planned_capture();
     let block = engine.allocate(pool, 4 * MIB, s).unwrap();
     engine.free(block.id).unwrap();
     (0..9).for_each(|n| driver.fail_nth(Call::Unmap, n, ErrorKind::NotSupported));
@@ -172,7 +167,7 @@ fn scratch_memory_that_a_capture_has_left_goes_with_its_pool() {
 #[test]
 fn a_mapping_of_a_planned_block_that_cannot_be_undone_is_undone_later() {
     for fixed in [false, true] {
-        let (driver, engine, pool, (s, capture)) = planned_capture();
+        let (Bench { driver, engine, pool }, [s], capture) = planned_capture();
         let allocate = || match fixed {
             true => engine.allocate_fixed(pool, 4 * MIB, s),
             false => engine.allocate(pool, 4 * MIB, s),
