@@ -516,10 +516,7 @@ impl<D: Driver> Locked<'_, D> {
         let retired = self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
         let left = self.leave_stream(stream, unused);
-        if left.is_err() {
-            self.caches.of(stream).keep(retired);
-        }
-        left
+        left.inspect_err(|_| self.caches.of(stream).keep(retired))
     }
 
     /// Forgets a stream of which no cache has a block to hand out.
