@@ -12,7 +12,7 @@ use super::history::{Asked, EventKind, Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
-use super::pools::{with_heap, PoolRow};
+use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
@@ -515,10 +515,7 @@ impl<D: Driver> Locked<'_, D> {
         let retired = self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
         let left = self.leave_stream(stream, unused);
-        if left.is_err() {
-            self.caches.of(stream).keep(retired);
-        }
-        left
+        left.inspect_err(|_| self.caches.of(stream).keep(retired))
     }
 
     /// Forgets a stream of which no cache has a block to hand out.
@@ -702,9 +699,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.shut(id);
         let mut gone = self.give_away(id, &mut NothingKept, Pieces::all(), CALL).map(drop);
-        for heap in self.state.pool(id, CALL)?.all_heaps() {
-            let stuck =
-                with_heap!(mut self.state.pools, heap, |heap| heap.release_stuck(self.driver));
+        for heap in heaps {
+            let stuck = self.state.pools.heap_mut(heap).release_stuck(self.driver);
             gone = gone.and(stuck.map_err(Error::from));
         }
         if let Err(error) = gone {

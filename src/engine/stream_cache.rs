@@ -327,11 +327,10 @@ impl StreamCache {
     /// Lets no live block of a stream be handed out again from here: the stream is about to go. Returns what
     /// [`StreamCache::keep`] takes where it does not.
     pub(super) fn retire(&mut self, stream: StreamHandle) -> Vec<(u32, RowState)> {
-        let rows = self.rows.iter_mut().zip(0..).filter(|(row, _)| row.is_live());
-        let of_stream =
-            rows.filter(|(row, _)| self.buckets[row.bucket as usize].key.stream == stream);
+        let own = |row: &LeaseRow| self.buckets[row.bucket as usize].key.stream == stream;
+        let rows = self.rows.iter_mut().zip(0..).filter(|(row, _)| row.is_live() && own(row));
         let retire = |row: &mut LeaseRow| std::mem::replace(&mut row.state, RowState::Retired);
-        of_stream.map(|(row, slot)| (slot, retire(row))).collect()
+        rows.map(|(row, slot)| (slot, retire(row))).collect()
     }
 
     /// Has live blocks be again what they were before [`StreamCache::retire`]. The engine's lock was held since.

@@ -31,8 +31,7 @@ pub(super) struct Wait {
     positions: SmallVec<[Mark; 2]>,
     /// Captures that must end, each with whether one of the streams was found in it: its graph uses the memory.
     captures: SmallVec<[(CaptureId, bool); 2]>,
-    /// A capture before whose end the row is not looked at, as no look would tell anything new; and why it cannot prove
-    /// the row free, where the row was freed in it.
+    /// A capture before whose end no look tells anything new; and why it proves nothing, where the row was freed in it.
     held: Option<(CaptureSlot, Option<WaitReason>)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     users: Users,
@@ -226,10 +225,8 @@ impl Wait {
             return WaitReason::Capture(capture);
         }
         let marked = self.positions.first().map(|mark| timelines.stream(mark.timeline));
-        match self.streams.first().copied().or(marked) {
-            Some(stream) => WaitReason::OutsideWork(stream),
-            None => unreachable!("what waits for nothing is free"),
-        }
+        let stream = self.streams.first().copied().or(marked);
+        WaitReason::OutsideWork(stream.expect("what waits for nothing is free"))
     }
 }
 

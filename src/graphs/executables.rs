@@ -293,7 +293,7 @@ impl Executables {
         let live = self.bytes();
         self.peak = self.peak.max(live);
         if let Some(budget) = options.budget {
-            self.evict_while(means, |it, _| it.counted(it.bytes()) > budget)?;
+            self.destroy(self.unpinned(), means, |it, _| it.counted(it.bytes()) > budget)?;
         }
         Ok(())
     }
@@ -404,7 +404,7 @@ impl Executables {
                 if before == Some(place) {
                     let users = self.graphs.values().filter(|it| it.executable == before);
                     if users.count() == 1 {
-                        self.destroy(place, means)?;
+                        self.destroy(vec![place], means, |_, _| true)?;
                     } else if let Some(used) = self.graphs.get_mut(&member) {
                         used.executable = None;
                     }
@@ -433,7 +433,7 @@ impl Executables {
                 let why = PoolRefusal::NoExecutable { bytes, pinned, budget };
                 return Err(means.engine.refuse(means.pool, means.call, why));
             }
-            self.evict_while(means, |it, _| it.counted(it.bytes() + bytes) > budget)?;
+            self.destroy(self.unpinned(), means, |it, _| it.counted(it.bytes() + bytes) > budget)?;
         }
         let before = means.engine.left_by_others();
         let handle = loop {
@@ -441,7 +441,7 @@ impl Executables {
                 Ok(handle) => break handle,
                 Err(error) => match self.unpinned().first() {
                     Some(&oldest) if error.is_out_of_memory() && self.are_lazy() => {
-                        self.destroy(oldest, means)?;
+                        self.destroy(vec![oldest], means, |_, _| true)?;
                     }
                     _ => return Err(error.into()),
                 },
@@ -466,11 +466,13 @@ impl Executables {
         budget: u64,
         means: &Means<'_, D>,
     ) -> Result<(), Error> {
-        self.evict_while(means, |it, oldest| oldest != place && it.counted(it.bytes()) > budget)?;
+        self.destroy(self.unpinned(), means, |it, oldest| {
+            oldest != place && it.counted(it.bytes()) > budget
+        })?;
         if bytes <= budget {
             return Ok(());
         }
-        self.destroy(place, means)?;
+        self.destroy(vec![place], means, |_, _| true)?;
         let why = PoolRefusal::NoExecutable { bytes, pinned: self.pinned_bytes(), budget };
         Err(means.engine.refuse(means.pool, means.call, why))
     }
@@ -515,31 +517,18 @@ impl Executables {
         found.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Destroys those that are not pinned, the one first that was asked for longest ago, as long as `goes` says that the
-    /// next one does.
-    fn evict_while<D: HostApi>(
+    /// Destroys executables, which may run, as long as `goes` says that the next one does. Costs one look at each graph.
+    fn destroy<D: HostApi>(
         &mut self,
+        places: Vec<usize>,
         means: &Means<'_, D>,
         goes: impl Fn(&Self, usize) -> bool,
     ) -> Result<(), Error> {
-        let mut unpinned = self.unpinned().into_iter();
-        self.destroy_all(means, |it| unpinned.next().filter(|&place| goes(it, place)))
-    }
-
-    /// Destroys an executable, which may run.
-    fn destroy<D: HostApi>(&mut self, place: usize, means: &Means<'_, D>) -> Result<(), Error> {
-        let mut place = Some(place);
-        self.destroy_all(means, |_| place.take())
-    }
-
-    /// Destroys executables, which may run, as long as `next` names one. Costs one look at each graph.
-    fn destroy_all<D: HostApi>(
-        &mut self,
-        means: &Means<'_, D>,
-        mut next: impl FnMut(&Self) -> Option<usize>,
-    ) -> Result<(), Error> {
         let mut done = Ok(());
-        while let Some(place) = next(self).filter(|_| done.is_ok()) {
+        for place in places {
+            if done.is_err() || !goes(self, place) {
+                break;
+            }
             done = (means.idle)();
             if let Some(it) = self.places[place].take_if(|_| done.is_ok()) {
                 let _ = means.driver().destroy_executable(it.handle);
@@ -555,7 +544,7 @@ impl Executables {
     /// Destroys all executables that are not pinned, and returns the bytes that were foreseen for them.
     pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
-        self.evict_while(means, |_, _| true)?;
+        self.destroy(self.unpinned(), means, |_, _| true)?;
         Ok(before - self.bytes())
     }
 

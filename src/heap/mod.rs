@@ -448,12 +448,8 @@ impl Heap {
 
     /// Gives everything back to the driver.
     pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
-        let mut result = Ok(());
-        for segment in self.segments.iter_mut().flatten() {
-            result = result.and(segment.close(driver));
-        }
-        let _ = self.holding.release_orphans(driver);
-        result
+        let closed = self.segments.iter_mut().flatten().map(|segment| segment.close(driver));
+        closed.fold(Ok(()), Result::and).and(self.holding.release_orphans(driver))
     }
 
     /// Counts an allocated range, or one that waits, out of its kind.

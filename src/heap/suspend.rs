@@ -105,14 +105,9 @@ impl Holding {
 
     /// Releases the handles that could not be released before. What fails again is kept; returns the first error.
     pub(super) fn release_orphans(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
-        let mut result = Ok(());
-        self.orphans.retain(|&memory| {
-            let released = driver.release(memory);
-            let kept = released.is_err();
-            result = result.clone().and(released);
-            kept
-        });
-        result
+        let orphans = std::mem::take(&mut self.orphans).into_iter();
+        let released = orphans.map(|it| driver.release(it).inspect_err(|_| self.orphans.push(it)));
+        released.fold(Ok(()), Result::and)
     }
 }
 
@@ -250,8 +245,7 @@ impl Heap {
         let mut result = self.holding.release_orphans(driver);
         for (number, row) in self.segments.iter_mut().enumerate() {
             let grows = self.growing.is_some_and(|it| it.index() == number);
-            let stuck = row.as_mut().map_or(Ok(()), |it| it.free_stuck(driver));
-            result = result.and(stuck);
+            result = result.and(row.as_mut().map_or(Ok(()), |it| it.free_stuck(driver)));
             let empty = row.take_if(|it| it.is_empty() && !grows);
             // Addresses that cannot be given back cost no memory.
             let _ = empty.map(|it| it.unreserve(driver));

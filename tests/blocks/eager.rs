@@ -449,8 +449,7 @@ fn a_wait_for_the_device_covers_its_own_streams() {
 /// Work of the device may need a thread that asks or frees while it is waited for. What that frees then may be in use.
 #[test]
 fn others_go_on_while_the_device_is_waited_for() {
-    let b = &bench(Config::default());
-    let [t] = b.streams();
+    let &(ref b, [t]) = &bench(Config::default()).with_streams();
     let (ready, is_ready) = std::sync::mpsc::channel();
     let (waits, is_waiting) = std::sync::mpsc::channel();
     let (freed, has_freed) = std::sync::mpsc::channel();

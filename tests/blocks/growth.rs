@@ -363,8 +363,7 @@ fn a_pool_that_lost_memory_refuses_its_captures() {
 fn growth_that_fails_halfway_leaves_nothing() {
     for call in [Call::Create, Call::Map, Call::SetAccess] {
         for (n, in_a_hole) in (0..4).flat_map(|n| [(n, false), (n, true)]) {
-            let b = bench(Config::default());
-            let stream = b.driver.create_stream().unwrap();
+            let (b, [stream]) = bench(Config::default()).with_streams();
             let allocate = |bytes| b.engine.allocate(b.pool, bytes, stream);
             let (hole, behind) = (allocate(100 * MIB).unwrap(), allocate(2 * MIB).unwrap());
             if in_a_hole {
@@ -432,8 +431,7 @@ fn a_capture_like_the_latest_ones_maps_once() {
 /// CUDA has addresses for 128 TiB in a process, so pools cannot reserve a large device's size each.
 #[test]
 fn three_thousand_pools_of_a_large_device_have_addresses() {
-    let b = bench(Config::default());
-    let stream = b.driver.create_stream().unwrap();
+    let (b, [stream]) = bench(Config::default()).with_streams();
     let pools: Vec<_> = (0..3_000).map(|_| b.engine.create_pool(PoolConfig::default())).collect();
     for &pool in &pools {
         for bytes in [MIB / 2, 2 * MIB] {
@@ -453,8 +451,7 @@ fn three_thousand_pools_of_a_large_device_have_addresses() {
 /// What others in the process have reserved is not there.
 #[test]
 fn a_pool_reserves_less_where_addresses_are_scarce() {
-    let b = bench(Config::default());
-    let stream = b.driver.create_stream().unwrap();
+    let (b, [stream]) = bench(Config::default()).with_streams();
     let most = (1 << 47) - (5 << 30);
     let others = b.driver.reserve(most).unwrap();
     let allocate = || b.engine.allocate(b.pool, 3 << 30, stream);

@@ -1,7 +1,11 @@
 //! Pools, graphs and callables that go, fail or are used in unusual orders.
 
+use std::sync::mpsc::channel;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
+use crate::common::once;
 use crate::device::launch;
 use crate::owned::{range, MIB};
 use regraph::callables::{Callable, Options, Stage};
@@ -559,6 +563,24 @@ fn a_launch_on_another_device_that_cannot_be_marked_loses_the_order() {
         assert_eq!(matches!(launched, Err(Error::OrderLost { .. })), is_lost, "{launched:?}");
         driver.synchronize().unwrap();
     }
+}
+
+/// The wait for a launch that could not be marked could ruin a capture that another thread began just then.
+#[test]
+fn no_capture_begins_while_a_launch_is_waited_for() {
+    let (driver, engine, [s, t]) = scheduled(0);
+    let (pool, other) = (new_pool(&engine), new_pool(&engine));
+    let graph = graph(&engine, s, &[&pool], 1).unwrap();
+    let ((begin, begun), (tell, told)) = (channel(), channel());
+    let capture = move || begin.send(Capture::begin(&other, t, CaptureMode::Relaxed).is_ok());
+    let beside = move || {
+        thread::spawn(capture);
+        tell.send(begun.recv_timeout(Duration::from_millis(200)).is_ok()).unwrap();
+    };
+    driver.before("cuCtxSynchronize", once(beside));
+    driver.fail_nth(Call::CreateEvent, 0, ErrorKind::OutOfMemory);
+    graph.launch(s).unwrap_err();
+    assert!(!told.recv().unwrap());
 }
 
 /// Graphs, eager work and suspensions that share pools, each error taken as it comes.

@@ -100,8 +100,7 @@ fn what_comes_goes_under_the_same_address_and_size() {
 
 #[test]
 fn memory_goes_after_it_was_told_and_comes_before() {
-    let host = host("expandable_segments:False");
-    let stream = host.driver.create_stream().unwrap();
+    let (host, [stream]) = host("expandable_segments:False").with_streams();
     // What was there before is told when it goes.
     let early = host.plugin.allocate(30 * MIB, 0, stream).unwrap();
     let driver = Arc::clone(&host.driver);
@@ -127,8 +126,7 @@ fn memory_goes_after_it_was_told_and_comes_before() {
 
 #[test]
 fn what_is_at_hand_is_told_too() {
-    let host = host("");
-    let stream = host.driver.create_stream().unwrap();
+    let (host, [stream]) = host("").with_streams();
     let allocate = || host.plugin.allocate_on((), MIB, 0, stream).unwrap();
     (0..3).for_each(|_| host.plugin.free(allocate(), 0).unwrap());
     let told = watch(&host);
@@ -138,8 +136,7 @@ fn what_is_at_hand_is_told_too() {
 
 #[test]
 fn a_live_block_is_found_by_its_address() {
-    let host = host("");
-    let stream = host.driver.create_stream().unwrap();
+    let (host, [stream]) = host("").with_streams();
     let address = host.plugin.allocate(1000, 0, stream).unwrap();
     let block = host.plugin.live_block(address).unwrap();
     assert_eq!((block.device, block.requested, block.bytes), (0, 1000, 1024));
@@ -161,8 +158,7 @@ fn figures_as_numbers_are_those_by_name() {
         "inactive_split_bytes",
         "requested_bytes",
     ];
-    let host = host("");
-    let stream = host.driver.create_stream().unwrap();
+    let (host, [stream]) = host("").with_streams();
     let blocks = [1000, 3 * MIB, 900, 30 * MIB].map(|it| host.plugin.allocate(it, 0, stream));
     for block in &blocks[..2] {
         host.plugin.free(*block.as_ref().unwrap(), 0).unwrap();
@@ -213,8 +209,7 @@ fn a_device_that_comes_later_keeps_the_history_that_was_asked_for() {
 
 #[test]
 fn memory_is_numbered_as_it_comes() {
-    let host = host("expandable_segments:False");
-    let stream = host.driver.create_stream().unwrap();
+    let (host, [stream]) = host("expandable_segments:False").with_streams();
     let key = (0, 7);
     let source: Arc<dyn Source> = Arc::new(Given::new(Arc::clone(&host.driver)));
     host.plugin.create_or_incref_pool(0, key, Some(source)).unwrap();

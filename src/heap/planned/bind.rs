@@ -195,11 +195,6 @@ impl PlannedHeap {
         }
     }
 
-    /// As [`Heap::release_stuck`](crate::heap::Heap::release_stuck).
-    pub(crate) fn release_stuck(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.holding.release_orphans(driver)
-    }
-
     /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
     /// one that is not.
     fn unbind(&mut self, driver: &impl Driver, row: usize) {
@@ -231,7 +226,7 @@ impl PlannedHeap {
         }
     }
 
-    /// Gives everything back to the driver. Fails with the driver's error where addresses are still reserved.
+    /// Gives everything back to the driver. Returns the first error of what it keeps.
     pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         for planned in &mut self.captures {
             planned.owner = Owner::Over;
@@ -239,12 +234,9 @@ impl PlannedHeap {
             planned.held = 0;
         }
         self.release_unused(driver, true);
-        let mut result = Ok(());
-        for segment in self.captures.iter_mut().flat_map(|planned| &mut planned.segments) {
-            result = result.and(segment.close(driver));
-        }
-        let _ = self.holding.release_orphans(driver);
-        result
+        let segments = self.captures.iter_mut().flat_map(|planned| &mut planned.segments);
+        let closed = segments.map(|segment| segment.close(driver)).fold(Ok(()), Result::and);
+        closed.and(self.holding.release_orphans(driver))
     }
 
     /// How many blocks were given back and may still be in use.

@@ -20,8 +20,7 @@ use crate::heap::Supply;
 /// Sizes of scratch pieces, in units of the device's granularity.
 const SIZES: [u64; 4] = [1, 4, 16, 64];
 
-/// Addresses that each of the first captures of a pool, so many, reserves at once, in bytes; the `n`-th, if that is more,
-/// so many `n`-ths of that: a process has 2,048 times as many.
+/// Addresses that a capture reserves at once, in bytes: the `n`-th of a pool, if it has more than so many, as many `n`-ths.
 const RESERVE: u64 = 64 << 30;
 const ROOMY: u64 = 16;
 
