@@ -428,9 +428,9 @@ impl Captures {
     }
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
-    pub(super) fn keep(&mut self, over: Box<CaptureState>) {
-        if self.spare.len() < KEPT {
-            self.spare.extend(over.cleared());
+    pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
+        if self.spare.len() < KEPT && over.clear() {
+            self.spare.push(over);
         }
     }
 
@@ -557,16 +557,47 @@ impl CaptureState {
         }
     }
 
-    /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
-    fn cleared(mut self: Box<Self>) -> Option<Box<Self>> {
-        if self.left.capacity().max(self.origins.capacity()) > KEPT_BLOCKS || !self.proof.clear() {
-            return None;
+    /// Forgets everything, so that the row can be another capture's with what this one has allocated. False where that is
+    /// too much to be kept: then it is to be dropped.
+    fn clear(&mut self) -> bool {
+        let Self {
+            id: _,
+            age: _,
+            proof,
+            journal,
+            checker: _,
+            origins,
+            told,
+            told_since,
+            pools,
+            expected,
+            served_from,
+            left,
+            capturing_thread,
+            step,
+            set_backs_seen,
+            undone,
+            following,
+            planning,
+            since: _,
+            concurrent,
+            lost,
+            shown,
+        } = self;
+        *shown = None;
+        if left.capacity().max(origins.capacity()) > KEPT_BLOCKS || !proof.clear() {
+            return false;
         }
-        let Self { proof, checker, mut origins, mut left, .. } = *self;
+        (*journal, *following, *planning, *lost) = (None, None, None, None);
+        (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
+        (*step, *set_backs_seen) = (0, Moment::default());
+        *capturing_thread = CapturingThread::default();
         origins.clear();
+        told.clear();
+        told_since.clear();
+        pools.clear();
         left.clear();
-        *self = Self { checker, origins, left, ..Self::new(proof) };
-        Some(self)
+        true
     }
 
     /// Its record, where it keeps one, and what judges that.
