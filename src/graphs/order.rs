@@ -188,8 +188,8 @@ impl<D: HostApi> Order<D> {
     /// device that is not the engine's, or while a capture is under way, which the wait would ruin, nothing follows it.
     pub(super) fn wait_or_lose(&mut self, stream: StreamHandle) {
         let driver = self.engine.driver();
-        let _none_begins = self.engine.hold_device_waits();
         let here = driver.device_of_stream(stream).is_ok_and(|device| device == driver.device());
+        let _none_begins = here.then(|| self.engine.hold_device_waits());
         self.lost |= !here || self.engine.host().is_recording() || driver.synchronize().is_err();
     }
 
