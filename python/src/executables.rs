@@ -75,7 +75,6 @@ impl Drop for Graph {
 /// Sets how executables of a pool's graphs are kept, or of all others' together. `functions` is "same" or "any" for
 /// graphs that share one, and `None` for those that do not.
 #[pyfunction]
-#[pyo3(signature = (device, pool, budget, functions))]
 fn keep_executables(
     py: Python<'_>,
     device: u32,
@@ -99,14 +98,12 @@ fn keep_executables(
 
 /// Destroys executables that are not pinned, of a pool's graphs or of all; what was foreseen for them, in bytes.
 #[pyfunction]
-#[pyo3(signature = (device, pool))]
 fn release_executables(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
     py.detach(|| allocator()?.release_executables(device, pool).map_err(raised))
 }
 
 /// What executables of a pool's graphs come to, or of all.
 #[pyfunction]
-#[pyo3(signature = (device, pool))]
 fn executables(
     py: Python<'_>,
     device: u32,

@@ -72,7 +72,6 @@ use regraph_plugin::Overlay;
 /// Makes the allocator; `None` stands for what the environment says. `pytorch` is a variable's name and its text, which is
 /// meant for PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
 #[pyfunction]
-#[pyo3(signature = (settings, check, pytorch))]
 fn start(
     settings: Option<&str>,
     check: Option<bool>,

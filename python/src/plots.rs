@@ -22,7 +22,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Draws a trace's file, or the capture that was shown last, into a page, or a drawing where the page's name ends in
 /// `.svg`.
 #[pyfunction]
-#[pyo3(signature = (trace, title, page))]
 fn plot(py: Python<'_>, trace: Option<PathBuf>, title: &str, page: PathBuf) -> PyResult<()> {
     let drawn = py.detach(|| draw(trace.as_deref(), title, &page));
     drawn.map_err(errors::error)

@@ -65,10 +65,7 @@ impl Stay {
 /// Puts graphs that are captured in no region into one, or into none again.
 #[pyfunction]
 fn put_graphs_into(py: Python<'_>, tag: Option<&str>) -> PyResult<()> {
-    py.detach(|| {
-        allocator()?.put_graphs_into(tag);
-        Ok(())
-    })
+    py.detach(|| Ok(allocator().map(|it| it.put_graphs_into(tag))?))
 }
 
 /// Sets what becomes of a region's contents while it sleeps: "host", "none" or "device".
@@ -83,28 +80,19 @@ fn set_region_backup(py: Python<'_>, tag: &str, backup: &str) -> PyResult<()> {
             return Err(PyValueError::new_err(told));
         }
     };
-    py.detach(|| {
-        allocator()?.set_region_backup(tag, backup);
-        Ok(())
-    })
+    py.detach(|| Ok(allocator().map(|it| it.set_region_backup(tag, backup))?))
 }
 
 /// Has a region's contents kept in a file in a folder while it sleeps.
 #[pyfunction]
 fn set_region_file_backup(py: Python<'_>, tag: &str, folder: PathBuf) -> PyResult<()> {
-    py.detach(|| {
-        allocator()?.set_region_backup(tag, Backup::File(folder.into()));
-        Ok(())
-    })
+    py.detach(|| Ok(allocator().map(|it| it.set_region_backup(tag, Backup::File(folder.into())))?))
 }
 
 /// Has a region's contents kept in a file that processes share while it sleeps.
 #[pyfunction]
 fn set_region_shared_backup(py: Python<'_>, tag: &str, file: PathBuf) -> PyResult<()> {
-    py.detach(|| {
-        allocator()?.set_region_backup(tag, Backup::Shared(file.into()));
-        Ok(())
-    })
+    py.detach(|| Ok(allocator().map(|it| it.set_region_backup(tag, Backup::Shared(file.into())))?))
 }
 
 /// Tags as calls take them.
@@ -184,10 +172,7 @@ fn read_kept(py: Python<'_>, address: u64, offset: u64, bytes: u64, to: usize) -
 /// Sets whether what is kept of regions stays on the host when they wake.
 #[pyfunction]
 fn retain_backups(py: Python<'_>, retains: bool) -> PyResult<()> {
-    py.detach(|| {
-        allocator()?.retain_backups(retains);
-        Ok(())
-    })
+    py.detach(|| Ok(allocator().map(|it| it.retain_backups(retains))?))
 }
 
 /// Page-locked memory of the host that regions hold, in bytes.

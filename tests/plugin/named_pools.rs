@@ -730,3 +730,20 @@ fn a_pool_never_holds_more_than_it_may_and_its_graphs_go_on() {
         assert!(matches!(again, Err(Error::PoolExists { call: "limit_pool", key: POOL })));
     }
 }
+
+#[test]
+fn a_pool_that_another_thread_destroys_meanwhile_is_left_out() {
+    let (h, [s]) = host("").with_streams();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for _ in 0..20_000 {
+                h.make(POOL);
+                h.drop_pool(POOL);
+            }
+        });
+        while !other.is_finished() {
+            h.plugin.pools(0).unwrap();
+            h.plugin.explain(0, s).unwrap();
+        }
+    });
+}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{json, Map, Value};
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Counts, Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
+use regraph::engine::{self, Counts, Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
 use regraph::snapshot::Snapshot;
 use regraph::Metrics;
 
@@ -121,14 +121,7 @@ impl<D: Transfer> Plugin<D> {
                 sum.freed += figure.freed;
             }
         }
-        let number = |part: u64| i64::try_from(part).unwrap_or(i64::MAX);
-        let numbers = |held: [Figure; 3]| {
-            let mut numbers = [0; 12];
-            let parts =
-                held.into_iter().flat_map(|it| [it.current, it.peak, it.allocated, it.freed]);
-            numbers.iter_mut().zip(parts).for_each(|(to, part)| *to = number(part));
-            numbers
-        };
+        let numbers = |held: [Figure; 3]| signed(held.into_iter().flat_map(parts));
         rows.into_iter().map(|(key, held)| (key, numbers(held))).collect()
     }
 
@@ -170,7 +163,7 @@ impl<D: Transfer> Plugin<D> {
             let PoolLabel { name, tag: region, .. } = label;
             Ok(PoolReport { key, name, region, pool, reserved, allocated, graphs })
         };
-        device.all_pools().into_iter().map(report).collect()
+        device.all_pools().into_iter().map(report).filter(is_there).collect()
     }
 
     /// Calls a pool of a device by a text, in messages and reports; none takes it away.
@@ -200,7 +193,7 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<Vec<(PoolKey, Vec<FreeRange>)>, Error> {
         let device = self.device(device)?;
         let explain = |(key, pool, _)| Ok((key, device.engine.explain(pool, stream)?));
-        device.all_pools().into_iter().map(explain).collect()
+        device.all_pools().into_iter().map(explain).filter(is_there).collect()
     }
 
     /// Everything that all devices hold, with the history where one is kept; pools by the names that
@@ -283,6 +276,24 @@ impl<D: Transfer> Device<D> {
         let eager = [(UNNAMED, self.eager, 0)].into_iter().chain(in_regions).chain(uncached);
         eager.chain(strays).chain(all).collect()
     }
+}
+
+/// Whether a pool was looked at, and not destroyed by another thread just before.
+fn is_there<T>(found: &Result<T, Error>) -> bool {
+    use engine::{Error::Unknown, Unknown::Pool};
+    !matches!(found, Err(Error::Engine(Unknown { what: Pool(_), .. })))
+}
+
+pub(super) fn parts(it: Figure) -> [u64; 4] {
+    [it.current, it.peak, it.allocated, it.freed]
+}
+
+/// Numbers as PyTorch has them; -1 behind the last.
+pub(super) fn signed<const N: usize>(parts: impl Iterator<Item = u64>) -> [i64; N] {
+    let mut numbers = [-1; N];
+    let parts = parts.map(|part| i64::try_from(part).unwrap_or(i64::MAX));
+    numbers.iter_mut().zip(parts).for_each(|(number, part)| *number = part);
+    numbers
 }
 
 /// A figure of all blocks, small and large ones.

@@ -1,11 +1,11 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Block, BlockId, Figure, HistoryOptions, PoolId};
+use regraph::engine::{Block, BlockId, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
 use super::device::{Device, Target};
-use super::figures::{counted, BY_NAME};
+use super::figures::{counted, parts, signed, BY_NAME};
 use super::pools::PoolKey;
 use super::watch::{Happening, Watcher};
 use super::{Error, Plugin};
@@ -77,14 +77,9 @@ impl<D: Transfer> Plugin<D> {
         let (statistics, oversize) = self.counts(device)?;
         let kinds = [&statistics.all, &statistics.small_pool, &statistics.large_pool];
         let figures = BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of)).chain(oversize);
-        let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
         let counted = counted(&statistics.counts).map(|(_, count)| count);
-        let mut numbers = [-1; FIGURES];
         let split = self.settings().max_split_bytes;
-        for (number, part) in numbers.iter_mut().zip(parts.chain(counted).chain(split)) {
-            *number = i64::try_from(part).unwrap_or(i64::MAX);
-        }
-        Ok(numbers)
+        Ok(signed(figures.flat_map(parts).chain(counted).chain(split)))
     }
 }
 
