@@ -386,7 +386,7 @@ pub(super) struct CaptureState {
 pub(super) struct Captures {
     rows: Vec<Option<Box<CaptureState>>>,
     /// Of captures that are over; cleared, and kept for what they have allocated.
-    spare: Vec<Box<CaptureState>>,
+    spare: SmallVec<[Box<CaptureState>; KEPT]>,
     /// How many there were so far.
     made: u64,
     /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.

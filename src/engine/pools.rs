@@ -356,7 +356,7 @@ impl Pools {
         self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
         let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take());
-        let closed = heaps.fold(Ok(()), |closed, heap| closed.and(heap.close(driver)));
+        let closed = heaps.map(|heap| heap.close(driver)).fold(Ok(()), Result::and);
         let planned = pool.and_then(|pool| pool.planned);
         closed.and(planned.map_or(Ok(()), |heap| heap.close(driver)))
     }
