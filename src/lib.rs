@@ -55,6 +55,16 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// What others read of a type: fields that its file alone changes.
+macro_rules! read {
+    ($($field:ident: $kind:ty),*) => {$(
+        #[inline]
+        pub(crate) fn $field(&self) -> $kind {
+            self.$field
+        }
+    )*};
+}
+
 mod error;
 mod heap;
 mod logging;

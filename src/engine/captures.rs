@@ -337,7 +337,7 @@ type CapturingThread = (usize, u64, usize);
 /// A capture under way.
 #[derive(Debug)]
 pub(super) struct CaptureState {
-    pub(super) id: CaptureId,
+    id: CaptureId,
     /// Captures in order of their first sight: a body is younger than its parent.
     age: u64,
     pub(super) proof: Capture,
@@ -352,9 +352,9 @@ pub(super) struct CaptureState {
     /// Blocks of these pools with lower numbers that the journal has told of since.
     told_since: BTreeSet<BlockNumber>,
     /// In the order in which it came to use them.
-    pub(super) pools: SmallVec<[PoolId; 1]>,
+    pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
-    pub(super) expected: Option<Mark>,
+    expected: Option<Mark>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
     /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
@@ -362,19 +362,19 @@ pub(super) struct CaptureState {
     /// Who took the capture over last, and when.
     capturing_thread: CapturingThread,
     /// How much it may map at once ahead of what it asks for, in bytes: none where its graph may run already.
-    pub(super) step: u64,
+    step: u64,
     /// How far set-backs have been followed up.
     set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
-    pub(super) undone: Option<(BlockNumber, StreamHandle)>,
+    undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
     /// What the host has said of this capture's plan, if anything: its bounds, or that there is to be none.
-    pub(super) planning: Option<Option<Options>>,
+    planning: Option<Option<Options>>,
     /// When it was first seen.
-    pub(super) since: Instant,
+    since: Instant,
     /// Whether another capture of one of its pools has been under way beside it: one may contain the other.
-    pub(super) concurrent: bool,
+    concurrent: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
     /// What a profiler shows of it while it is under way.
@@ -598,6 +598,27 @@ impl CaptureState {
         pools.clear();
         left.clear();
         true
+    }
+
+    read!(id: CaptureId, step: u64, since: Instant, concurrent: bool, expected: Option<Mark>);
+    read!(undone: Option<(BlockNumber, StreamHandle)>);
+
+    /// The pools that it uses, the first one first.
+    pub(super) fn pools(&self) -> &[PoolId] {
+        &self.pools
+    }
+
+    pub(super) fn planning(&self) -> Option<&Option<Options>> {
+        self.planning.as_ref()
+    }
+
+    pub(super) fn set_planning(&mut self, planning: Option<Options>) {
+        self.planning = Some(planning);
+    }
+
+    /// Whether there were launches that its proofs had taken to wait, and that nothing else finds.
+    pub(super) fn is_surprised(&self) -> bool {
+        self.proof.is_surprised() && self.undone.is_none()
     }
 
     /// Its record, where it keeps one, and what judges that.

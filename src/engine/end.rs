@@ -152,7 +152,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Has the record say what is planned for the capture, and copies the graph for the checker.
     fn prepare(&mut self, slot: CaptureSlot, graph: Option<GraphHandle>) -> EndingCapture {
         self.learn_from(slot);
-        for pool in self.state.capture(slot).pools.clone() {
+        for pool in SmallVec::<[_; 1]>::from_slice(self.state.capture(slot).pools()) {
             self.state.journal_count(slot, pool);
         }
         let unbound = self.state.unbound(slot).next().is_some();
@@ -163,8 +163,7 @@ impl<D: Driver> Locked<'_, D> {
         // A plan maps memory by what the journal says, so it is always judged.
         let checked = self.config.settings.check || unbound;
         let capture_state = self.state.captures.get_mut(slot);
-        // Launches that its proofs had taken to wait, and that nothing else finds.
-        let surprised = capture_state.proof.is_surprised() && capture_state.undone.is_none();
+        let surprised = capture_state.is_surprised();
         let (journal, checker) = capture_state.record();
         let finished = journal.filter(|_| checked).and_then(|journal| match graph {
             Some(graph) => Some(checker.read(self.driver, graph)),
@@ -189,7 +188,7 @@ impl<D: Driver> Locked<'_, D> {
             });
         let graph = finished.take_if(|_| may_wait)?.ok()?;
         let capture_state = self.state.capture(*slot);
-        let (capture, journal) = (capture_state.id, capture_state.journal.take()?);
+        let (capture, journal) = (capture_state.id(), capture_state.journal.take()?);
         let (foreign, teller) = (self.config.foreign_nodes, self.state.messages.teller());
         Some(Box::new(Evidence { capture, journal, graph, programmatic, foreign, teller }))
     }
@@ -198,7 +197,8 @@ impl<D: Driver> Locked<'_, D> {
     fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
         let &mut EndingCapture { slot, graph: named, unbound, ref mut finished, .. } = ending;
-        let &mut CaptureState { id, undone, .. } = self.state.capture(slot);
+        let capture_state = self.state.capture(slot);
+        let (id, undone) = (capture_state.id(), capture_state.undone());
         let _shown = finished.is_some().then(|| judging(self.state.messages.teller(), id));
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
         let (journal, checker) = self.state.capture(slot).record();
@@ -267,7 +267,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Rolls a capture back that is refused, and returns why.
     fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
         let &EndingCapture { slot, graph, .. } = ending;
-        let id = self.state.capture(slot).id;
+        let id = self.state.capture(slot).id();
         if let Error::CaptureAgain(_) = &why {
             // Its early launches are foreseen from now on.
             if let Some(journal) = self.state.capture(slot).journal.take() {
@@ -290,7 +290,8 @@ impl<D: Driver> Locked<'_, D> {
     fn accept(&mut self, ending: &EndingCapture) -> Result<Box<CaptureReport>, Error> {
         let &EndingCapture { slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
-        let &mut CaptureState { id, ref proof, ref following, .. } = self.state.capture(slot);
+        let capture_state = self.state.capture(slot);
+        let (id, CaptureState { proof, following, .. }) = (capture_state.id(), &*capture_state);
         let (nodes, blocks) = (proof.nodes(), proof.handed_out());
         let dependency_queries = proof.queries();
         let layout = following.as_ref().map(|following| following.followed());
@@ -326,7 +327,7 @@ impl<D: Driver> Locked<'_, D> {
     /// A stream whose capture is ruined.
     pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Result<bool, StreamHandle> {
         let capture_state = self.state.capture(slot);
-        let id = capture_state.id;
+        let id = capture_state.id();
         let mut inside = SmallVec::<[_; 8]>::new();
         let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
         let (mut over, mut ruined) = (false, None);
@@ -367,13 +368,13 @@ impl<D: Driver> Locked<'_, D> {
         // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_waits(usize::MAX);
         // No graph with blocks in it has run yet.
-        let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
+        let pools = SmallVec::<[PoolId; 1]>::from_slice(self.state.capture(slot).pools());
         for &pool in &pools {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.end_premapped(pool, Some(slot));
         }
         let Some(mut over) = self.take_capture(slot) else { return (pools, Ok(())) };
-        let (id, lost) = (over.id, over.lost.take());
+        let (id, lost) = (over.id(), over.lost.take());
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
             self.state.record_event(EventKind::CaptureEnd, (id.0, 0), None, pool);
@@ -393,7 +394,7 @@ impl<D: Driver> Locked<'_, D> {
         };
         for &pool in &pools {
             // Beside another capture, some of them came before that.
-            self.state.blocks.change_of(pool, over.concurrent, end_in);
+            self.state.blocks.change_of(pool, over.concurrent(), end_in);
         }
         // What it gave back is free, unless a capture beside it may contain it.
         let hold = !self.config.lacks(Flaw::Hold);

@@ -179,8 +179,8 @@ impl<D: Driver> Locked<'_, D> {
         let (timeline, pool) = (timelines.known(stream), pools.pool_of(heap));
         let found = captures.with_slots().find_map(|(slot, it)| {
             // Its record names what stood in its first pool before anything was launched.
-            let mark = it.expected.filter(|mark| Some(mark.timeline) == timeline)?;
-            (it.pools.first() == Some(&pool) && !it.concurrent).then_some((slot, mark))
+            let mark = it.expected().filter(|mark| Some(mark.timeline) == timeline)?;
+            (it.pools().first() == Some(&pool) && !it.concurrent()).then_some((slot, mark))
         });
         let Some((slot, mark)) = found else { return };
         if !self.state.timelines.is_reached(mark) {
@@ -188,7 +188,7 @@ impl<D: Driver> Locked<'_, D> {
                 locked.poll_waits(usize::MAX);
             });
             // What waited in the pool may have brought another capture into it.
-            let concurrent = self.state.captures.get(slot).concurrent;
+            let concurrent = self.state.captures.get(slot).concurrent();
             if concurrent || !self.state.timelines.is_reached(mark) {
                 return;
             }

@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use thiserror::Error as ThisError;
 
 use super::allocate::Request;
-use super::captures::CaptureState;
 use super::heard;
 use super::history::Asked;
 use super::names::PoolId;
@@ -661,9 +660,9 @@ impl<D: Driver> Locked<'_, D> {
         let follows = match slot {
             _ if !asked.is_empty() => following.is_none_or(|it| !it.is_asked_for),
             Some(slot) => {
-                let CaptureState { proof, pools, .. } = self.state.captures.get(slot);
-                let first = pools.first().is_none_or(|first| *first == pool);
-                let new = following.is_none() && !proof.has_handed_out();
+                let capture_state = self.state.captures.get(slot);
+                let first = capture_state.pools().first().is_none_or(|first| *first == pool);
+                let new = following.is_none() && !capture_state.proof.has_handed_out();
                 new && first && !self.is_planned(slot, pool)
             }
             // Its first request makes it known, and then it is planned as all into the pool.
@@ -734,7 +733,7 @@ impl<D: Driver> Locked<'_, D> {
     fn adopt_next(&mut self, slot: CaptureSlot) {
         let State { captures, lessons, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
-        let id = capture_state.id;
+        let id = capture_state.id();
         let Some((pool, _, following)) = lessons.next.take_if(|it| it.1 == Some(id)) else {
             return;
         };
@@ -749,7 +748,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
         let capture_state = self.state.captures.get(slot);
         let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
-        let pool = capture_state.pools.first().copied();
+        let pool = capture_state.pools().first().copied();
         let learns =
             self.config.settings.plan == PlanChoice::Auto && capture_state.proof.has_handed_out();
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
@@ -898,7 +897,7 @@ impl<D: Driver> Plans<'_, D> {
     /// ([`Layout::pages`]), and memory at the end. Else they have memory at once.
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.0.in_capture(capture, "follow_layout", |locked, slot| {
-            let pool = locked.state.capture(slot).pools.first().copied();
+            let pool = locked.state.capture(slot).pools().first().copied();
             let Some(pool) = pool else { return Ok(()) };
             let planned = locked.asked_plan(slot, pool).is_some();
             if planned {
@@ -1155,12 +1154,12 @@ impl State {
     fn blocks_of_first_pool(&self, slot: CaptureSlot) -> Option<Vec<(u64, u64)>> {
         let capture_state = self.captures.get(slot);
         let journal = capture_state.journal.as_ref()?;
-        let pool = capture_state.pools.first().copied();
+        let pool = capture_state.pools().first().copied();
         let heaps = pool.map(|pool| self.pools.heaps_of(Some(pool))).unwrap_or_default();
         let planned = pool.and_then(|pool| self.pools.get(pool)?.planned_heap());
         let owns = |address: u64| {
             heaps.iter().any(|&heap| self.pools.heap(heap).owns(address))
-                || planned.is_some_and(|heap| heap.is_to_be_bound(capture_state.id, address))
+                || planned.is_some_and(|heap| heap.is_to_be_bound(capture_state.id(), address))
         };
         let blocks = journal.iter().filter_map(|entry| match entry {
             Entry::Allocate { address, bytes, .. } if owns(address) => Some((address, bytes)),

@@ -44,8 +44,9 @@ impl State {
     /// The heaps in which a capture has blocks without memory.
     pub(super) fn unbound(&self, slot: CaptureSlot) -> impl Iterator<Item = u32> + '_ {
         let capture_state = self.captures.get(slot);
-        let heaps = capture_state.pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned());
-        heaps.filter(|&heap| self.pools.planned(heap).is_unbound(capture_state.id))
+        let heaps =
+            capture_state.pools().iter().filter_map(|&pool| self.pools.get(pool)?.planned());
+        heaps.filter(|&heap| self.pools.planned(heap).is_unbound(capture_state.id()))
     }
 
     /// A capture has a graph from now on, with memory or scratch memory behind its blocks; says whether it has any.
@@ -67,10 +68,10 @@ impl State {
     /// Whether premapped memory of a pool may be exchanged, as far as its captures are concerned: every one may map ahead,
     /// or a graph with blocks in it may run already; and no thread but this one can be at work in them, but for one.
     fn may_exchange(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
-        let mut captures = self.captures.with_slots().filter(|(_, it)| it.pools.contains(&pool));
+        let mut captures = self.captures.with_slots().filter(|(_, it)| it.pools().contains(&pool));
         captures.all(|(slot, it)| {
             let mine = || it.streams().all(|stream| self.timelines.is_mine(stream));
-            it.step > 0 && (but == Some(slot) || mine())
+            it.step() > 0 && (but == Some(slot) || mine())
         })
     }
 
@@ -167,7 +168,7 @@ impl<D: Driver> Locked<'_, D> {
                 false => Ok(self.place(requester, homes, bytes, false)),
             };
         }
-        let capture = self.state.capture(slot).id;
+        let capture = self.state.capture(slot).id();
         let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let limit = self.state.room(pool);
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
@@ -208,7 +209,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.can_bind(slot, pool, bytes) {
             return Ok(None);
         }
-        let capture = self.state.capture(slot).id;
+        let capture = self.state.capture(slot).id();
         let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let placed = self.oom_ladder((bytes, pool, false), |locked, attempt| {
             if attempt != Remedy::Grow {
@@ -233,7 +234,8 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether there is room for `bytes` more than a capture has live without memory: blocks live at once share none.
     fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
         let capture_state = self.state.capture(slot);
-        let (capture, pools) = (capture_state.id, capture_state.pools.clone());
+        let capture = capture_state.id();
+        let pools = SmallVec::<[_; 1]>::from_slice(capture_state.pools());
         let live =
             |pool: &PoolId| Some(self.state.pools.get(*pool)?.planned_heap()?.live_bytes(capture));
         let own = live(&pool).unwrap_or(0);
@@ -251,7 +253,7 @@ impl<D: Driver> Locked<'_, D> {
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         let capture_state = self.state.captures.get(slot);
         capture_state.journal.as_ref()?;
-        let paged = |it: &Following| it.is_paged() && capture_state.pools.first() == Some(&pool);
+        let paged = |it: &Following| it.is_paged() && capture_state.pools().first() == Some(&pool);
         if capture_state.following.as_deref().is_some_and(|following| !paged(following)) {
             return None;
         }
@@ -260,7 +262,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// The bounds of the plan that the host asks for, of a capture or of all into a pool.
     pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
-        match &self.state.captures.get(slot).planning {
+        match self.state.captures.get(slot).planning() {
             Some(options) => options.as_ref(),
             None => self.asked_of_all(pool),
         }
@@ -274,13 +276,13 @@ impl<D: Driver> Locked<'_, D> {
     /// What is planned at the end of a capture, for each heap that it has such blocks in.
     fn unplanned(&self, slot: CaptureSlot) -> Vec<Unplanned> {
         let capture_state = self.state.captures.get(slot);
-        let (id, concurrent) = (capture_state.id, capture_state.concurrent);
+        let (id, concurrent) = (capture_state.id(), capture_state.concurrent());
         let Some(journal) = &capture_state.journal else { return Vec::new() };
         let unplanned = |heap: u32| {
             let pool = self.state.pools.pool_of(heap);
             let options = self.options(slot, pool).cloned().unwrap_or_default();
             let row = self.state.pools.planned(heap);
-            let options = options.after(capture_state.since.elapsed(), row.graphs());
+            let options = options.after(capture_state.since().elapsed(), row.graphs());
             let unbound = journal.iter().filter_map(|entry| match entry {
                 Entry::Allocate { address, .. } if row.is_to_be_bound(id, address) => Some(address),
                 _ => None,
@@ -294,7 +296,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
-        let id = self.state.capture(slot).id;
+        let id = self.state.capture(slot).id();
         let mut ready = Vec::new();
         let started = Instant::now();
         let unplanned = self.unplanned(slot);
@@ -333,8 +335,8 @@ impl<D: Driver> Locked<'_, D> {
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
         let capture_state = self.state.capture(slot);
-        let (capture, beside) = (capture_state.id, capture_state.concurrent);
-        let capturing = capture_state.since.elapsed();
+        let (capture, beside) = (capture_state.id(), capture_state.concurrent());
+        let capturing = capture_state.since().elapsed();
         // Of all pools before any plan is carried out: what one holds may be what another lacks.
         let (started, mut scratch_mappings) = (Instant::now(), 0);
         for &Ready { heap, .. } in &ready {
@@ -437,7 +439,7 @@ impl<D: Driver> Locked<'_, D> {
                     && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
             {
                 let captures = &self.state.captures;
-                (captures.get(capture).step, captures.usual(small))
+                (captures.get(capture).step(), captures.usual(small))
             }
             _ => (0, 0),
         }
@@ -572,7 +574,7 @@ impl<D: Driver> Plans<'_, D> {
             if options.is_some() && !possible() {
                 return Err(Error::CannotPlan { capture });
             }
-            locked.state.capture(slot).planning = Some(options);
+            locked.state.capture(slot).set_planning(options);
             Ok(())
         })
     }

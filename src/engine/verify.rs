@@ -94,11 +94,11 @@ impl Page<'_> {
             let pool = pools.pool_of(block.site.heap);
             let known = match block.origin {
                 Origin::Capture(home) => captures.find(home.slot).is_some_and(|capture| {
-                    let listed = name.map_or(is_recent || capture.concurrent, |name| {
+                    let listed = name.map_or(is_recent || capture.concurrent(), |name| {
                         capture.left.contains(&name)
                     });
                     let seen = home.stream.index() < capture.proof.seen();
-                    listed && seen && capture.pools.contains(&pool)
+                    listed && seen && capture.pools().contains(&pool)
                 }),
                 Origin::Outside | Origin::Past | Origin::Graph => name.is_none(),
             };
@@ -143,7 +143,7 @@ impl Page<'_> {
         timelines.verify()?;
         let waiting = waiting.iter().flat_map(|it| it.awaited().0);
         let gone = blocks.iter().filter_map(|block| block.gone.as_deref().copied());
-        let expected = captures.iter().filter_map(|capture| capture.expected);
+        let expected = captures.iter().filter_map(|capture| capture.expected());
         waiting.chain(gone).chain(expected).try_for_each(|it| timelines.verify_mark(it))?;
         for pool in pools.iter() {
             for marks in [pool.settling(), pool.borrowers()] {
@@ -208,18 +208,18 @@ impl Page<'_> {
         captures.verify()?;
         let all: Vec<&CaptureState> = captures.iter().collect();
         for capture in &all {
-            let there = capture.pools.iter().all(|&pool| pools.get(pool).is_some());
-            holds!(there, "capture {} is of no pool", capture.id.0);
+            let there = capture.pools().iter().all(|&pool| pools.get(pool).is_some());
+            holds!(there, "capture {} is of no pool", capture.id().0);
         }
         for pool in pools.iter() {
             let label = pool.label();
-            let uses = |it: &&&CaptureState| it.pools.contains(&label.id);
+            let uses = |it: &&&CaptureState| it.pools().contains(&label.id);
             let users: Vec<_> = all.iter().filter(uses).collect();
             let counted: usize =
-                all.iter().flat_map(|it| &it.pools).filter(|&&it| it == label.id).count();
+                all.iter().flat_map(|it| it.pools()).filter(|&&it| it == label.id).count();
             let right = users.len() == counted && counted == pool.captures();
             holds!(right, "{label} counts {} captures, {counted} use it", pool.captures());
-            let beside = users.len() < 2 || users.iter().all(|capture| capture.concurrent);
+            let beside = users.len() < 2 || users.iter().all(|capture| capture.concurrent());
             holds!(beside, "{label} has captures beside each other that do not know it");
             for heap in pool.heaps() {
                 let row = pools.heap(heap);
@@ -230,7 +230,7 @@ impl Page<'_> {
                     let RangeState::Pending { capture, owner, .. } = range.state() else {
                         continue;
                     };
-                    let home = captures.find(capture).filter(|it| it.pools.contains(&label.id));
+                    let home = captures.find(capture).filter(|it| it.pools().contains(&label.id));
                     let known = home.is_some_and(|home| {
                         let nodes = home.proof.nodes();
                         let markers = row.markers(id);
@@ -301,7 +301,7 @@ impl Page<'_> {
             let (label, planned) = (pool.label(), pool.planned_heap());
             for (id, under_way) in planned.into_iter().flat_map(|heap| heap.owners()) {
                 let known = match captures.slot(id) {
-                    Some(slot) if under_way => captures.get(slot).pools.contains(&label.id),
+                    Some(slot) if under_way => captures.get(slot).pools().contains(&label.id),
                     _ if under_way => false,
                     _ => pools
                         .each_graph()

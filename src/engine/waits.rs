@@ -173,7 +173,7 @@ impl Wait {
             }
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
+                let all: Vec<CaptureId> = under_way.iter().map(|it| it.id()).collect();
                 self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
                     _ if first && all.is_empty() => Unannounced::Perhaps,

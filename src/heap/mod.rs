@@ -10,16 +10,6 @@
 //! a block would cover, at the moment when it is placed: a heap remembers no answers. The same calls give the same
 //! addresses, since every order here is one of sizes, addresses and rows.
 
-/// What others read of a type: fields that its file alone changes.
-macro_rules! read {
-    ($($field:ident: $kind:ty),*) => {$(
-        #[inline]
-        pub(crate) fn $field(&self) -> $kind {
-            self.$field
-        }
-    )*};
-}
-
 mod grow;
 mod kept;
 mod laid;
