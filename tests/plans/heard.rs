@@ -633,6 +633,48 @@ fn any_requests_are_searched_for_a_run() {
     }
 }
 
+/// The first seeds are of works of which what is asked for again ends before the run that was found.
+#[test]
+fn work_that_comes_again_with_captures_between_is_searched_for_a_run() {
+    for seed in [3_208, 47_248, 96_628].into_iter().chain(0..500) {
+        let (mut draw, mut heard) = (Draw(seed), Heard::default());
+        let (mut blocks, mut since, mut live) = (0, 0, Vec::<usize>::new());
+        let unit: Vec<(u64, usize, u64)> = (0..1 + draw.below(4))
+            .map(|_| (draw.below(2) * draw.below(2), draw.below(2) as usize, draw.below(4)))
+            .collect();
+        for _ in 0..2 + draw.below(3) {
+            let (times, frees) = (4 + draw.below(40), draw.below(4) > 0);
+            for _ in 0..times {
+                let mut steps = Vec::new();
+                for &(units, of, how) in &unit {
+                    steps.push(Step::Allocate(blocks, 512 * (1 + units), of));
+                    steps.extend((how == 3).then_some(Step::Use(blocks, 1 - of)));
+                    live.push(blocks);
+                    blocks += 1;
+                    if frees && how > 0 {
+                        let at = if how == 1 { live.len() - 1 } else { 0 };
+                        steps.push(Step::Free(live.remove(at)));
+                    }
+                }
+                if draw.below(30) == 0 {
+                    steps.pop();
+                }
+                hear(&mut heard, &steps, 0);
+                since += 1;
+                if since > 10 && draw.below(12) == 0 {
+                    heard.last_run(&[512], stream(draw.below(3) as usize));
+                    heard.note_capture();
+                    since = 0;
+                }
+            }
+            while live.len() > 3 && draw.below(3) > 0 {
+                hear(&mut heard, &[Step::Free(live.remove(0))], 0);
+            }
+        }
+        heard.last_run(&[512], stream(0));
+    }
+}
+
 #[test]
 fn layers_of_one_run_are_no_runs() {
     let layer = |at: usize| {

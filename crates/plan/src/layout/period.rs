@@ -274,6 +274,10 @@ impl Requests {
     fn parts(&self, run: &Range<usize>, part: &Range<usize>) -> Option<usize> {
         let (requests, blocks) = (part.len(), self.blocks_in(part));
         let all = part.end.saturating_sub(run.start);
+        if requests == 0 {
+            // What is asked for again may end before it.
+            return None;
+        }
         let repeats =
             |from: usize| self.repeats(from..part.end, (requests, blocks), &mut all.clone());
         if all >= 2 * requests && repeats(run.start) {
