@@ -103,8 +103,8 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     (
         "what comes after all that looks saw was launched after all of it",
-        "in place; t at 0; 3<0; t at 3; 4<{2|2 3|2 3|2 2}; 5<{4|4|2|4}; looked",
-        "Unattributed 4 | legal 1 | Unattributed 5 | Unattributed 4",
+        "in place; t at 0; 3<0; t at 3; 4<{2|2 3|2 3|2 2|2}; 5<{4|4|2|4|3 4}; looked",
+        "Unattributed 4 | legal 1 | Unattributed 5 | Unattributed 4 | Unattributed 4",
     ),
     (
         "where graphs have memory no stray node is beside a block with users",
