@@ -1936,8 +1936,8 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
  *
  * The first allocation on a stream that captures does the same. If the graph has conditional nodes, the engine must
  * know its capture in each pool that the body of a conditional node is captured into, by this call or by an allocation,
- * before the body is captured, and the capture must end after that of the body. A capture that uses blocks of a pool without allocating from
- * it should name that pool here too.
+ * before the body is captured, and the capture must end after that of the body. A capture that uses blocks of a pool
+ * without allocating from it should name that pool here too.
  *
  * Threads: the one that captures.
  *

@@ -634,7 +634,7 @@ impl<D: Driver> Engine<D> {
 
     /// The second of two steps that end a capture: waits for the checker's verdict on a capture that
     /// [`Engine::close_capture`] has closed. May be called by any thread, once; best when the capture has ended in the
-    /// driver, for what it freed that is older than it waits for an event that is recorded here then.
+    /// driver: blocks from before it that it freed wait for events, which this call then records on its streams.
     ///
     /// # Errors
     /// [`Error::Refused`]: the graph must not be launched, and is released as by [`Engine::release_graph`]; its memory

@@ -61,7 +61,7 @@ fn what_a_stream_used_that_captures_on_another_thread_since_is_no_graph_s() {
     assert_eq!(b.allocate(s).address, block.address);
 }
 
-/// The host promises that no graph uses it, so that the capture which it is freed in has no part in that.
+/// The host promises that no graph uses the block, so it waits for the stream alone, and not for captures.
 #[test]
 fn what_a_stream_used_that_captures_on_another_thread_by_now_is_not_free_before_that() {
     let (b, [s, t]) = bench(Config::default().keeps_inputs(true)).with_streams();

@@ -430,11 +430,8 @@ impl PlannedHeap {
     fn ranges_are_blocks(&self) -> Verdict {
         let ranges = self.ranges.ids().map(|id| {
             let it = &self.ranges[id];
-            (
-                it.address(),
-                it.bytes(),
-                matches!(it.state(), RangeState::Allocated | RangeState::Waiting),
-            )
+            let is_block = matches!(it.state(), RangeState::Allocated | RangeState::Waiting);
+            (it.address(), it.bytes(), is_block)
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();

@@ -275,7 +275,7 @@ impl Requests {
         let (requests, blocks) = (part.len(), self.blocks_in(part));
         let all = part.end.saturating_sub(run.start);
         if requests == 0 {
-            // What is asked for again may end before it.
+            // None of its requests is among those that the caller has picked.
             return None;
         }
         let repeats =
