@@ -1829,7 +1829,7 @@ regraph_error regraph_pool_is_suspended(const struct regraph_engine *engine,
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_CAPTURING,
- * REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+ * REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
  */
 regraph_error regraph_pool_follow(const struct regraph_engine *engine,
                                   struct regraph_pool pool,
@@ -1942,8 +1942,8 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
  * Threads: the one that captures.
  *
  * Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_CAPTURE_ENDED,
- * REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for
- * the pool of an estimate (regraph_estimate_begin()).
+ * REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
+ * REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate (regraph_estimate_begin()).
  */
 regraph_error regraph_begin_capture(const struct regraph_engine *engine,
                                     struct regraph_pool pool,
@@ -2072,7 +2072,7 @@ regraph_error regraph_capture_minimum_bytes(const struct regraph_engine *engine,
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_DRIVER.
+ * Errors: REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
  */
 regraph_error regraph_observe_stream(const struct regraph_engine *engine, regraph_stream stream);
 
@@ -2204,8 +2204,8 @@ regraph_error regraph_show_stream_capture(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL for a pool that regraph_estimate_begin() did not give;
  * REGRAPH_ERROR_INVALID_ARGUMENT while a capture into the pool is under way: show it first, or abandon it.
- * REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures. Unless a capture is
- * under way the pool is gone then, too.
+ * REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures; REGRAPH_ERROR_DRIVER. Unless a
+ * capture is under way the pool is gone then, too.
  */
 regraph_error regraph_estimate_end(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -2222,7 +2222,8 @@ regraph_error regraph_estimate_end(const struct regraph_engine *engine,
  * Threads: any; the capture then stays on the calling thread.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
- * REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+ * REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER; for the pool of an estimate REGRAPH_ERROR_CANNOT_PLAN. The
+ * stream does not capture then.
  */
 regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            struct regraph_pool pool,
@@ -2620,10 +2621,11 @@ regraph_error regraph_regions_forget(const struct regraph_engine *engine,
  * first (see regraph_regions_reserve_host()). Other calls on the engine go on meanwhile; those that have regions of it
  * sleep or wake, or change their memory of the host, take turns.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
- * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY; REGRAPH_ERROR_IO where a file
- * cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
- * another call goes on, and regraph_regions_wake() brings all back with its contents.
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_INVALID_TEXT; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the
+ * device captures; REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
+ * REGRAPH_ERROR_IO where a file cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that
+ * locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part: another call goes
+ * on, and regraph_regions_wake() brings all back with its contents.
  */
 regraph_error regraph_regions_sleep(const struct regraph_engine *engine,
                                     const char *const *tags,
@@ -2652,9 +2654,10 @@ regraph_error regraph_regions_try_sleep(const struct regraph_engine *engine,
  *
  * Threads: any. Other calls on the engine go on meanwhile; those that have regions of it sleep or wake take turns.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where
- * a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory can be locked for that. All that was
- * asked for sleeps then, and what is kept is untouched: another call, for fewer regions, goes on.
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
+ * REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory
+ * can be locked for that. All that was asked for sleeps then, and what is kept is untouched: another call, for fewer
+ * regions, goes on.
  */
 regraph_error regraph_regions_wake(const struct regraph_engine *engine,
                                    const char *const *tags,
@@ -2747,7 +2750,8 @@ void regraph_region_list_destroy(struct regraph_region_list *regions);
  *
  * Threads: any; not while another thread captures into the same graph.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_DRIVER.
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM,
+ * REGRAPH_ERROR_DRIVER.
  */
 regraph_error regraph_explain(const struct regraph_engine *engine,
                               struct regraph_pool pool,

@@ -120,8 +120,8 @@ impl From<CaptureReport> for regraph_capture_report {
 /// Threads: the one that captures.
 ///
 /// Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_CAPTURE_ENDED,
-/// REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for
-/// the pool of an estimate (regraph_estimate_begin()).
+/// REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
+/// REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate (regraph_estimate_begin()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_capture(
     engine: *const regraph_engine,
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn regraph_capture_minimum_bytes(
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_DRIVER.
+/// Errors: REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_observe_stream(
     engine: *const regraph_engine,

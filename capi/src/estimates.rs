@@ -78,8 +78,8 @@ pub unsafe extern "C" fn regraph_show_stream_capture(
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_POOL for a pool that regraph_estimate_begin() did not give;
 /// REGRAPH_ERROR_INVALID_ARGUMENT while a capture into the pool is under way: show it first, or abandon it.
-/// REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures. Unless a capture is
-/// under way the pool is gone then, too.
+/// REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures; REGRAPH_ERROR_DRIVER. Unless a
+/// capture is under way the pool is gone then, too.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_estimate_end(
     engine: *const regraph_engine,

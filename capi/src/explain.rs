@@ -154,7 +154,8 @@ fn told(range: &FreeRange, text: *const c_char) -> regraph_free_range {
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_DRIVER.
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_PER_THREAD_STREAM,
+/// REGRAPH_ERROR_DRIVER.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_explain(
     engine: *const regraph_engine,

@@ -119,7 +119,7 @@ fn named(message: String, closure: &'static str) -> String {
 }
 
 /// A message in the words of C's callers.
-fn in_c(message: String) -> String {
+pub(crate) fn in_c(message: String) -> String {
     NAMES.iter().fold(message, |message, (rust, c)| message.replace(rust, c))
 }
 

@@ -42,7 +42,8 @@ fn capture_mode(mode: i32) -> Fallible<CaptureMode> {
 /// Threads: any; the capture then stays on the calling thread.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
-/// REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+/// REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER; for the pool of an estimate REGRAPH_ERROR_CANNOT_PLAN. The
+/// stream does not capture then.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_stream_capture(
     engine: *const regraph_engine,

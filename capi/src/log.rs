@@ -6,7 +6,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use regraph::sync::{Mutex, Rank};
 
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, Failure};
+use crate::failure::{c_text, guard, in_c, Failure};
 
 /// A message of something that failed.
 pub const REGRAPH_LOG_ERROR: i32 = 1;
@@ -50,9 +50,13 @@ impl Log for Messages {
         if !self.enabled(record.metadata()) {
             return;
         }
+        let text = in_c(record.args().to_string());
         let sink = self.sink.lock();
         let Some(sink) = &*sink else {
-            return regraph::write_to_stderr(record);
+            let mut told = Record::builder();
+            return regraph::write_to_stderr(
+                &told.level(record.level()).args(format_args!("{text}")).build(),
+            );
         };
         let level = match record.level() {
             Level::Error => REGRAPH_LOG_ERROR,
@@ -60,7 +64,7 @@ impl Log for Messages {
             Level::Info => REGRAPH_LOG_INFO,
             _ => REGRAPH_LOG_DEBUG,
         };
-        let text = c_text(record.args().to_string());
+        let text = c_text(text);
         // SAFETY: the text lives until the callback returns; the caller promised the rest.
         unsafe { (sink.callback)(level, text.as_ptr(), sink.user_data) }
     }

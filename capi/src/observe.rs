@@ -6,7 +6,7 @@ use regraph::engine::OutOfMemory;
 
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, Failure};
+use crate::failure::{c_text, in_c, Failure};
 use crate::handles::{raw_stream, regraph_pool, regraph_stream, REGRAPH_NO_LIMIT};
 
 /// Why a request failed. All in bytes. Later versions may add fields at the end.
@@ -73,7 +73,7 @@ unsafe impl Sync for Observer {}
 
 impl Observer {
     fn tell(&self, report: &OutOfMemory) {
-        let text = c_text(report.to_string());
+        let text = c_text(in_c(report.to_string()));
         let known = |bytes: Option<u64>| bytes.unwrap_or(REGRAPH_NO_LIMIT);
         let told = regraph_out_of_memory {
             requested: report.requested,

@@ -449,7 +449,7 @@ pub unsafe extern "C" fn regraph_pool_is_suspended(
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_CAPTURING,
-/// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+/// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_follow(
     engine: *const regraph_engine,

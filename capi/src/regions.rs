@@ -160,10 +160,11 @@ pub unsafe extern "C" fn regraph_regions_forget(
 /// first (see regraph_regions_reserve_host()). Other calls on the engine go on meanwhile; those that have regions of it
 /// sleep or wake, or change their memory of the host, take turns.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
-/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY; REGRAPH_ERROR_IO where a file
-/// cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
-/// another call goes on, and regraph_regions_wake() brings all back with its contents.
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_INVALID_TEXT; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the
+/// device captures; REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
+/// REGRAPH_ERROR_IO where a file cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that
+/// locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part: another call goes
+/// on, and regraph_regions_wake() brings all back with its contents.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_sleep(
     engine: *const regraph_engine,
@@ -198,9 +199,10 @@ pub unsafe extern "C" fn regraph_regions_try_sleep(
 ///
 /// Threads: any. Other calls on the engine go on meanwhile; those that have regions of it sleep or wake take turns.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where
-/// a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory can be locked for that. All that was
-/// asked for sleeps then, and what is kept is untouched: another call, for fewer regions, goes on.
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
+/// REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory
+/// can be locked for that. All that was asked for sleeps then, and what is kept is untouched: another call, for fewer
+/// regions, goes on.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_wake(
     engine: *const regraph_engine,

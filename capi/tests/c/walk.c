@@ -293,6 +293,10 @@ static void names_that_name_nothing(void) {
        regraph_allocate(e, it.pool, 1, (regraph_stream)(uintptr_t)2, &block));
     IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_mark_stream(e, (regraph_stream)(uintptr_t)2));
     IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_may_capture(e, (regraph_stream)(uintptr_t)2));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_observe_stream(e, (regraph_stream)(uintptr_t)2));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_pool_follow(e, it.pool, (regraph_stream)(uintptr_t)2));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_begin_capture(e, it.pool, (regraph_stream)(uintptr_t)2, &it.capture));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, regraph_explain(e, it.pool, (regraph_stream)(uintptr_t)2, &explanation));
 
     /* A stream that the driver does not know. */
     IS(REGRAPH_ERROR_DRIVER, regraph_allocate(e, it.pool, 1, stream, &block));
@@ -362,9 +366,14 @@ static void observer(const regraph_out_of_memory *report, void *user_data) {
     CHECK(report->requested == 9 * MIB && report->limit == 8 * MIB && report->capturing);
     CHECK(report->engine_limit == REGRAPH_NO_LIMIT && report->growable);
     CHECK(report->device_total == 1024 * MIB && strstr(report->text, "out of memory") != NULL);
+    CHECK(strstr(report->text, "regraph_pool_create()") != NULL); /* and not the call of Rust */
     IS(REGRAPH_ERROR_ZERO_BYTES, regraph_allocate(e, report->pool, 0, report->stream, &block));
     CHECK(statistics(e).counts.num_ooms == 1);
     *(regraph_engine **)user_data = NULL;
+}
+
+static void names_a_call(int32_t level, const char *message, void *user_data) {
+    if (level == REGRAPH_LOG_INFO && strstr(message, "regraph_pool_create()") != NULL) *(bool *)user_data = true;
 }
 
 static void observers(void) {
@@ -372,9 +381,15 @@ static void observers(void) {
     regraph_engine *told = it.engine;
     regraph_pool small;
     regraph_block block;
+    bool named = false;
     OK(regraph_pool_create(it.engine, 8 * MIB, &small));
     OK(regraph_observe_out_of_memory(it.engine, observer, &told));
+    OK(regraph_set_log_level(REGRAPH_LOG_INFO));
+    OK(regraph_set_log_callback(names_a_call, &named));
     IS(REGRAPH_ERROR_OUT_OF_MEMORY, regraph_allocate(it.engine, small, 9 * MIB, it.a, &block));
+    OK(regraph_set_log_callback(NULL, NULL));
+    OK(regraph_set_log_level(REGRAPH_LOG_WARNING));
+    CHECK(named);
     CHECK(told == NULL);
     SAYS("out of memory"); /* not what failed inside */
     OK(regraph_allocate(it.engine, small, 7 * MIB, it.a, &block)); /* the capture lives */
@@ -955,8 +970,17 @@ static void estimating(void) {
     CHECK(held_by_a_capture(it) == needs.pool_bytes);
     OK(regraph_estimate_begin(e, &it.pool));
     OK(regraph_estimate_end(e, it.pool, NULL));
+    OK(regraph_estimate_begin(e, &it.pool));
+    OK(regraph_sim_fail_driver_call(e, 0));
+    IS(REGRAPH_ERROR_DRIVER, regraph_estimate_end(e, it.pool, &needs));
     OK(regraph_estimate_begin(e, &it.pool)); /* goes with the engine */
     regraph_engine_destroy(e);
+    it = begin("caching:False", false);
+    OK(regraph_abandon_capture(it.engine, it.capture));
+    OK(regraph_estimate_begin(it.engine, &it.pool));
+    IS(REGRAPH_ERROR_CANNOT_PLAN,
+       regraph_begin_stream_capture(it.engine, it.pool, it.b, REGRAPH_CAPTURE_RELAXED, &capture));
+    regraph_engine_destroy(it.engine);
 }
 
 static void snapshots(void) {
