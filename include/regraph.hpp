@@ -204,7 +204,8 @@ template <class Each> void devices(Each &&each) {
 /// see regraph_set_log_callback(). The observer must not throw and must not call the library. Call this on one
 /// thread at a time.
 inline void observe_log(detail::log_observer observer) {
-    static detail::log_observer kept;
+    // Never destroyed: an engine may outlive main().
+    static detail::log_observer &kept = *new detail::log_observer;
     detail::check(regraph_set_log_callback(nullptr, nullptr));  // The one that is there runs no more.
     kept = std::move(observer);
     if (kept) {

@@ -1,5 +1,7 @@
 // The C++ layer: what is destroyed frees what it had, and failures are exceptions.
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -409,6 +411,17 @@ static void loans() {
 }
 #endif
 
+// Destroyed after what main() has begun, with a block that was never freed, which is told then.
+static std::optional<engine> outlives_main;
+
+static void an_engine_that_outlives_main() {
+    regraph_block block{};
+    outlives_main = engine::sim(64 * MIB);
+    pool p(*outlives_main);
+    OK(regraph_allocate(outlives_main->raw(), p.raw(), MIB, stream_of(*outlives_main), &block));
+    regraph::observe_log([told = std::make_shared<int>(0)](std::int32_t, const char *) { ++*told; });
+}
+
 int main() {
     what_there_is();
     regions_sleep_and_wake();
@@ -421,6 +434,7 @@ int main() {
 #ifdef __linux__
     loans();
 #endif
+    an_engine_that_outlives_main();
     std::printf("%d checks\n", checks);
     return 0;
 }
