@@ -30,6 +30,9 @@ def start(settings: str | None, check: bool | None, pytorch: tuple[str, str]) ->
     key of it too, theirs counts. REGRAPH_NO_MEMORY_CACHING counts in any case. Returns its keys that have no effect. Raises `ValueError` for settings that are wrong.
     """
 
+def forked() -> None:
+    """Tells that this process was forked: it makes no call of the engines that there are, and frees do nothing."""
+
 def change_settings(text: str) -> list[str]:
     """Changes the settings by a text that is meant for PyTorch; returns its keys that have no effect.
 

@@ -72,7 +72,10 @@ def record_stream(array: Any, stream: Any) -> None:
     Raises:
         Error: The memory is not regraph's, or the stream is the default stream of another device.
     """
-    address = array.data.mem.ptr
+    memory = getattr(getattr(array, "data", None), "mem", None)
+    if memory is None:
+        raise TypeError(f"record_stream needs an array of CuPy's, not {type(array).__name__}")
+    address = memory.ptr
     if address != 0:  # Else no bytes, so no memory.
         device, current = lambda: array.data.device_id, cupy.cuda.runtime.getDevice
         streams.record(address, streams.handle_on(stream, device, current))

@@ -64,7 +64,7 @@ def record_stream(array: Any, stream: Any) -> None:
     Raises:
         Error: The memory is not regraph's, or the stream is the default stream of another device.
     """
-    memory = array.gpu_data
+    memory = getattr(array, "gpu_data", None)
     # That of a view names the memory that it views.
     address = getattr(getattr(memory, "owner", memory), "regraph_address", None)
     if address is None:

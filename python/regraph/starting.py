@@ -9,6 +9,9 @@ from regraph.errors import Error
 #: Variables with PyTorch's settings; the first that is set counts, with nothing in it too, as PyTorch reads them.
 OF_PYTORCH = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
+# Garbage that a forked process has from its parent may be collected there.
+os.register_at_fork(after_in_child=_native.forked)
+
 _lock = threading.Lock()
 #: The settings and the check of the first start.
 _started: tuple[str | None, bool | None] | None = None

@@ -1,5 +1,6 @@
 //! The process's allocator: one, from its start to the end of the process.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
@@ -18,13 +19,32 @@ static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 /// What was said for PyTorch, which says whole texts.
 static SAID: Mutex<Option<Overlay>> = Mutex::new(Rank::Python, None);
 
+/// Whether this process was forked from one that had engines: of these it has copies alone, whose locks threads of the
+/// other process may have held.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
 /// The allocator, once it was started.
 #[inline]
 pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
-    ALLOCATOR.get().ok_or_else(|| Failure {
-        memory: false,
-        message: "regraph was not started: call regraph.torch.enable()".to_owned(),
+    ALLOCATOR.get().filter(|_| !is_forked()).ok_or_else(|| {
+        let message = match is_forked() {
+            true => "this process was forked from one that had used CUDA: start it by 'spawn'",
+            false => "regraph was not started: call regraph.torch.enable()",
+        };
+        Failure { memory: false, message: message.to_owned() }
     })
+}
+
+/// Tells that this process was forked: it makes no call of the engines that there are.
+#[pyfunction]
+pub(crate) fn forked() {
+    let has_engines = ALLOCATOR.get().is_some_and(|it| it.engines().next().is_some());
+    FORKED.fetch_or(has_engines, Ordering::Relaxed);
 }
 
 /// Starts the allocator; false where that was done before.

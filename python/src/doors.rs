@@ -12,7 +12,7 @@ use regraph_plugin::{Error, HostLock, PoolKey};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
-use crate::errors::raised;
+use crate::errors::{raised, told};
 use crate::hooks::{guarded, number, tell, Failure};
 use crate::stacks;
 
@@ -277,7 +277,7 @@ unsafe extern "C-unwind" fn cupy_allocate(
         let allocator = allocator()?;
         let asked = || allocator.allocate_on(Attached, bytes as u64, number(device), stream);
         stacks::remembering(asked).map_err(|error| match error.out_of_memory() {
-            Some(report) => Failure { memory: true, message: report.to_string() },
+            Some(report) => Failure { memory: true, message: told(report) },
             None => error.into(),
         })
     };

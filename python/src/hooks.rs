@@ -15,7 +15,7 @@ use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::OutOfMemory;
 use regraph_plugin::{EndedGraph, Error, HostLock};
 
-use crate::allocator::{allocator, fraction};
+use crate::allocator::{allocator, fraction, is_forked};
 use crate::doors::Attached;
 use crate::errors::told;
 use crate::{checkpoints, history, pools, sharing, shim, stacks};
@@ -326,7 +326,8 @@ pub(crate) fn or_throw<R>(result: Result<R, Failure>) -> R {
 }
 
 pub(crate) fn tell(result: Result<(), Failure>) {
-    if let Err(failure) = result {
+    // What a forked process has of the other's memory comes to an end by itself.
+    if let Some(failure) = result.err().filter(|_| !is_forked()) {
         // No caller is left that could handle a failed write.
         let _ = writeln!(std::io::stderr(), "regraph: {}", failure.message);
     }

@@ -153,7 +153,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     messages::begin();
     add_functions!(
         module:
-        start, change_settings, memory_sleeps, library_path, version, hooks_by_name,
+        start, allocator::forked, change_settings, memory_sleeps, library_path, version, hooks_by_name,
         shim::throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
         messages::end_messages,
     );

@@ -13,6 +13,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 use regraph::sync::{Mutex, Rank};
 
+use crate::errors::told;
+
 /// The name of the logger.
 const LOGGER: &str = "regraph";
 
@@ -69,7 +71,7 @@ impl Log for Messages {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata())
-            && !self.put(Told::Message(record.level(), record.args().to_string()), true)
+            && !self.put(Told::Message(record.level(), told(record.args())), true)
         {
             regraph::write_to_stderr(record);
         }

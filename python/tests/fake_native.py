@@ -313,7 +313,7 @@ class FakeNative(types.ModuleType):
             "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
             "take_graph launch_graph prepare_graph pin_graph keep_executables limit_pool "
             "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
-            "judge_capture notice_ends "
+            "judge_capture notice_ends forked "
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn forget_run forget_learned dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "

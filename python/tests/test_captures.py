@@ -17,8 +17,9 @@ BEGIN = ["capture_beginning", "torch.capture_begin", "capture_begun"]
 GIVEN_UP = ["torch.capture_end", "capture_failing", "torch.reset", "capture_failed"]
 
 
-def test_a_generators_state_lies_in_no_region(enabled, native):
-    torch.cuda.CUDAGraph().register_generator_state(object())
+@pytest.mark.parametrize(("arguments", "keywords"), [((object(),), {}), ((), {"generator": object()})])
+def test_a_generators_state_lies_in_no_region(enabled, native, arguments, keywords):
+    torch.cuda.CUDAGraph().register_generator_state(*arguments, **keywords)
     assert native.calls == [
         ("enter_region", None),
         ("torch.register_generator_state",),
@@ -408,6 +409,12 @@ def test_what_is_registered_of_such_a_capture_does_not_sleep(enabled, native, mo
     with pytest.raises(regraph.torch.Refused, match="two blocks"):
         regraph.torch.judge_capture()
     assert marked == [None]
+
+
+def test_what_is_no_stream_is_not_judged(enabled, native):
+    with pytest.raises(TypeError, match="str is no CUDA stream"):
+        regraph.torch.judge_capture("x")
+    assert native.calls == []
 
 
 def test_judging_needs_regraph(gpu):

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import importlib
 import itertools
+import os
 import sys
 import types
 import weakref
@@ -309,6 +310,10 @@ def test_uses_of_cupys_arrays_are_recorded(cupy, native):
         cupy.door.record_stream(array, Stream(0))
     memory.ptr = 0
     cupy.door.record_stream(array, Stream())
+    # As arrays of NumPy are.
+    array.data = memoryview(b"")
+    with pytest.raises(TypeError, match="an array of CuPy's, not SimpleNamespace"):
+        cupy.door.record_stream(array, Stream())
 
 
 def test_a_stream_of_cupys_is_destroyed_when_the_engine_has_nothing_of_it(cupy, native):
@@ -646,8 +651,9 @@ def test_uses_of_numbas_arrays_are_recorded(numba, native):
     with pytest.raises(numba.door.Error, match="default stream of device"):
         numba.door.record_stream(types.SimpleNamespace(gpu_data=memory), Stream(0))
     other = types.SimpleNamespace(gpu_data=MemoryPointer(None, None, 4))
-    with pytest.raises(numba.door.Error, match="not regraph's"):
-        numba.door.record_stream(other, Stream())
+    for strange in (other, "no array"):
+        with pytest.raises(numba.door.Error, match="not regraph's"):
+            numba.door.record_stream(strange, Stream())
 
 
 # --- cuda.core --------------------------------------------------------------------------------
@@ -1101,6 +1107,27 @@ def test_the_environment_turns_caching_off_whatever_the_settings_say(
         f"starting.start({settings!r})\n"
         f"assert native.memory_sleeps() is {caches}\n"
         "print('done')\n"
+    )
+
+
+def test_the_library_is_told_of_forks(native):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, repr(native.calls[-1:]).encode())
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert os.read(read, 99) == b"[('forked',)]"
+    assert native.calls == []
+
+
+def test_a_process_that_is_forked_before_there_are_engines_goes_on():
+    must_be_done(
+        STARTING + "starting.start()\n"
+        "child = os.fork()\n"
+        "assert native.memory_sleeps()\n"
+        "if child != 0:\n"
+        "    print('done' if os.waitpid(child, 0) == (child, 0) else 'failed')\n"
     )
 
 

@@ -92,6 +92,13 @@ def test_the_environment_is_the_librarys_to_read(gpu, native):
     assert ("start", None, None, ("PYTORCH_ALLOC_CONF", "")) in native.calls
 
 
+@pytest.mark.parametrize("wrong", [{"native": 1}, {"backend_name": 5}])
+def test_arguments_of_other_types_are_refused(gpu, native, wrong):
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} is a .* or None, not int"):
+        regraph.torch.enable(**wrong)
+    assert native.calls == []
+
+
 def test_a_second_time_with_the_same_does_nothing(gpu, native):
     regraph.torch.enable(settings="history:10", check=True, backend_name="native")
     native.calls.clear()

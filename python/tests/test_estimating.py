@@ -185,6 +185,11 @@ def test_a_stream_of_another_device_is_not_captured_on(estimating):
     assert ("stream", "new 2") in estimating.calls
 
 
+def test_what_is_no_stream_is_not_captured_on(estimating):
+    with pytest.raises(TypeError, match="a stream of PyTorch's is needed, not str"):
+        regraph.torch.estimate(lambda size: None, [8], stream="x")
+
+
 def test_each_part_has_a_bound(native):
     need = regraph.torch.Estimate(96 << 20, 400 << 20, 32 << 20)
     assert need.bound == regraph.torch.Estimate(98 << 20, 420 << 20, 32 << 20)

@@ -222,6 +222,8 @@ def test_a_tensor_is_kept(enabled, native, monkeypatch):
         regraph.torch.keep_exported(tensor)
     with pytest.raises(ValueError, match="no GPU memory"):
         regraph.torch.keep_exported(torch.ones(1))
+    with pytest.raises(TypeError, match="needs a tensor, not str"):
+        regraph.torch.keep_exported("x")
 
 
 def test_sglangs_memory_saver_backs_graphs_up(enabled, native, monkeypatch):

@@ -50,6 +50,12 @@ def test_pytorchs_function_is_the_one(gpu, native, monkeypatch):
     assert native.calls == []
 
 
+def test_what_is_no_text_is_refused(set_settings, native):
+    with pytest.raises(TypeError, match="a str, not int"):
+        set_settings(5)
+    assert native.calls == []
+
+
 def test_keys_without_effect_are_told_once(set_settings, native):
     native.answers["change_settings"] = ["backend", "pinned_use_background_threads"]
     with pytest.warns(UserWarning, match="^backend: no effect") as warned:

@@ -717,8 +717,10 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
 fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
     let (h, [s]) = host_with(Config::default().check(true)).with_streams();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
-    let Err(Error::Engine(engine::Error::Stream { why, .. })) = not else { panic!("{not:?}") };
-    assert!(matches!(why, engine::StreamRefusal::NotCapturing));
+    let Err(Error::Engine(engine::Error::Stream { call, why, .. })) = not else {
+        panic!("{not:?}")
+    };
+    assert!(matches!(why, engine::StreamRefusal::NotCapturing) && call == "judge_capture");
     let capture = h.announce(s, POOL, true);
     h.allocate(s);
     h.launch(s);

@@ -259,7 +259,7 @@ impl<D: Transfer> Plugin<D> {
         record: impl FnOnce(CaptureId, &Journal),
     ) -> Result<(), Error> {
         let found = self.device(device)?;
-        let capture = found.must_capture(stream)?;
+        let capture = found.must_capture(stream, "judge_capture")?;
         let is_open = found.pools().strays.get(&capture).is_some_and(|stray| stray.open);
         match is_open {
             true => self.capture_ending(device, stream, record),
@@ -286,9 +286,9 @@ impl<D: Transfer> Plugin<D> {
         show: impl FnOnce(CaptureId, &Journal),
     ) -> Result<(), Error> {
         let device = self.device(device)?;
-        let capture = device.must_capture(stream)?;
+        let capture = device.must_capture(stream, "capture_shown")?;
         let journal = device.engine.host().journal(capture)?;
-        show(capture, &journal.ok_or_else(|| not_capturing(stream))?);
+        show(capture, &journal.ok_or_else(|| not_capturing(stream, "capture_shown"))?);
         // Until then it keeps what its addresses have, also where its pool ends before.
         device.shown.lock().insert(capture);
         if let Some(announced) = device.pools().announced.get_mut(&stream) {
@@ -412,8 +412,12 @@ impl<D: Transfer> Device<D> {
     }
 
     /// The capture that a stream is in; refuses a stream that is in none.
-    pub(super) fn must_capture(&self, stream: StreamHandle) -> Result<CaptureId, Error> {
-        let (capture, _) = self.capture_of(stream)?.ok_or_else(|| not_capturing(stream))?;
+    pub(super) fn must_capture(
+        &self,
+        stream: StreamHandle,
+        call: &'static str,
+    ) -> Result<CaptureId, Error> {
+        let (capture, _) = self.capture_of(stream)?.ok_or_else(|| not_capturing(stream, call))?;
         Ok(capture)
     }
 
@@ -429,8 +433,7 @@ impl<D: Transfer> Device<D> {
     }
 }
 
-/// What the engine says where a capture is to begin on a stream that does not capture.
-fn not_capturing(stream: StreamHandle) -> engine::Error {
-    let why = engine::StreamRefusal::NotCapturing;
-    engine::Error::Stream { call: "begin_capture", stream, why }
+/// What the engine says of a stream that does not capture.
+fn not_capturing(stream: StreamHandle, call: &'static str) -> engine::Error {
+    engine::Error::Stream { call, stream, why: engine::StreamRefusal::NotCapturing }
 }

@@ -191,7 +191,7 @@ impl<D: Transfer> Plugin<D> {
         alone: bool,
     ) -> Result<CaptureId, Error> {
         let found = self.device(device)?;
-        let capture = found.must_capture(stream)?;
+        let capture = found.must_capture(stream, "capture_started")?;
         let route = {
             let _none_waits = found.begins_captures.lock();
             let mut pools = found.pools();

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regraph import _native
+from regraph import _native, streams
 from regraph.torch import budgeting, exporting
 from regraph.torch.errors import Error, OutOfMemory
 from regraph.torch.patches import Patches
@@ -153,16 +153,17 @@ def judge_capture(stream: torch.cuda.Stream | int | None = None) -> None:
     Raises:
         Refused: The graph must never run: end the capture, and destroy its graph.
         Error: The stream is in no capture.
+        TypeError: `stream` is no stream.
     """
     from regraph.torch.enabling import require_enabled  # It installs this file's patches.
 
     require_enabled("judge_capture")
     if stream is None:
         stream = torch.cuda.current_stream()
-    if isinstance(stream, int):
-        device, handle = torch._C._cuda_getDevice(), stream
-    else:
-        device, handle = stream.device_index, stream.cuda_stream
+    handle = streams.handle(stream)
+    device = getattr(stream, "device_index", None)
+    if device is None:
+        device = torch._C._cuda_getDevice()
     now = calls()
     if not now.is_alone():
         # First: what was registered stays so where the capture is refused.
@@ -174,9 +175,9 @@ def _outside_regions(register: Callable[..., None]) -> Callable[..., None]:
     """A generator's state is written before each replay of any graph: it sleeps with no region."""
 
     @functools.wraps(register)
-    def register_generator_state(*args: Any) -> None:
+    def register_generator_state(*args: Any, **kwargs: Any) -> None:
         with stay(None):
-            register(*args)
+            register(*args, **kwargs)
 
     return register_generator_state
 

@@ -53,6 +53,9 @@ def enable(
             something else.
     """
     global _backend, _name
+    for name, given, kind in (("native", native, bool), ("backend_name", backend_name, str)):
+        if not isinstance(given, (kind, type(None))):
+            raise TypeError(f"{name} is a {kind.__name__} or None, not {type(given).__name__}")
     with _lock:
         if _backend is not None:
             _require_same(native, backend_name)

@@ -130,6 +130,8 @@ def show(
         Error: As `estimate`.
     """
     torch.cuda.init()
+    if stream is not None and not hasattr(stream, "device_index"):
+        raise TypeError(f"stream: a stream of PyTorch's is needed, not {type(stream).__name__}")
     if stream is not None and device is None:
         device = stream.device_index
     number = _get_device_index(device, optional=True)

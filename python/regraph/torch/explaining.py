@@ -5,7 +5,7 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index
 
-from regraph import _native
+from regraph import _native, streams
 from regraph.torch.enabling import backend, require_enabled
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ def explain(
     index = _get_device_index(device, optional=True)
     if stream is None:
         stream = torch.cuda.current_stream(index)
-    handle = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
-    if handle is None:
-        raise TypeError(f"explain needs a stream or its raw handle, not {type(stream).__name__}")
-    blocks = _native.explain(index, handle)
+    blocks = _native.explain(index, streams.handle(stream))
     if backend() == "native":
         _add_stacks(blocks, index)
     if all(block["reason"] is None for block in blocks):

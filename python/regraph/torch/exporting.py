@@ -45,6 +45,8 @@ def keep_exported(tensor: torch.Tensor) -> None:
     from regraph.torch.enabling import require_enabled  # It has captures watch.
 
     require_enabled("keep_exported")
+    if not hasattr(tensor, "untyped_storage"):
+        raise TypeError(f"keep_exported needs a tensor, not {type(tensor).__name__}")
     storage = tensor.untyped_storage()
     kept = tensor.is_cuda and storage.nbytes() > 0
     if not kept or not _native.keep_exported(storage.data_ptr(), storage.nbytes()):

@@ -52,6 +52,8 @@ def tell_unused(keys: Iterable[str], stacklevel: int) -> None:
 def _setter(original: Callable[[str], None]) -> Callable[[str], None]:
     @functools.wraps(original)
     def set_settings(text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"allocator settings are a str, not {type(text).__name__}")
         # PyTorch's own errors, and what its allocator of pinned memory reads. It would compare the
         # backend's name with regraph's.
         parts = text.split(",")

@@ -1,6 +1,7 @@
 """Programs about enabling, and about what cannot be served."""
 
 import multiprocessing
+import os
 import warnings
 
 import torch
@@ -59,6 +60,21 @@ def forked_child(folder):
     enable()
     _run_child("fork", False)
     assert torch.ones(MIB, device="cuda").sum().item() == MIB
+
+
+def forked_later(folder):
+    """A child that is forked later frees what it has of its parent's, without a word."""
+    enable()
+    kept = [torch.ones(MIB, device="cuda")]
+    told = os.path.join(folder, "told")
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(told, os.O_CREAT | os.O_WRONLY, 0o600), 2)
+        kept.clear()
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert os.path.getsize(told) == 0
+    assert kept[0].sum().item() == MIB
 
 
 def _run_child(method, enabling):
@@ -150,6 +166,7 @@ PROGRAMS = {
         wrong_settings,
         children,
         forked_child,
+        forked_later,
         unserved,
         convolutions,
         convolutions_of_a_plug_in,
