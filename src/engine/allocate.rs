@@ -28,7 +28,7 @@ const CALL: &str = "allocate";
 pub(super) const POLLED: usize = 32;
 
 /// Blocks begin and end at multiples of this, in bytes.
-const UNIT: u64 = 512;
+pub(super) const UNIT: u64 = 512;
 
 /// No request is larger, in bytes: sums of a few cannot overflow.
 pub(super) const LARGEST: u64 = 1 << 60;

@@ -11,7 +11,7 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 use thiserror::Error as ThisError;
 
-use super::allocate::Request;
+use super::allocate::{Request, UNIT};
 use super::heard;
 use super::history::Asked;
 use super::names::PoolId;
@@ -44,8 +44,8 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Whether the capture asked for what the layout was made for, no more and no less except workspaces of libraries,
-    /// and got it.
+    /// Whether the capture asked for what the layout was made for, no more and no less except workspaces and seeds
+    /// of libraries, and got it.
     pub fn is_whole(&self) -> bool {
         self.fell_back.is_none() && self.followed == self.planned
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Followed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FellBack {
-    /// The block's number, counted from 0 since the layout was to be followed, without workspaces of libraries.
+    /// The block's number, counted from 0 since the layout was to be followed, without workspaces and seeds of libraries.
     pub block: usize,
     /// Why.
     pub why: Why,
@@ -115,8 +115,8 @@ const AHEAD: usize = 4_096;
 
 /// A layout that the host has not asked for is given up unless the first requests, so many, have their places.
 const FIRST_FORESEEN: usize = 2;
-/// It is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
-const GUESSED_WRONG: usize = 4;
+/// It is given up after more requests than so many without their place, and one more for each [`OF_REQUESTS`].
+const GUESSED_WRONG: usize = 2;
 /// Of so many requests one more may be without its place before.
 const OF_REQUESTS: usize = 16;
 
@@ -125,6 +125,8 @@ const BEGINNING: usize = 3;
 
 /// An arena gets its memory in so many pieces, as places need it.
 const PIECES: u64 = 8;
+/// So many first blocks with their places show that it is the same work: before, each gets what it takes.
+const SHOWN: usize = 4;
 
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,16 +212,27 @@ impl Following {
         is_vain || is_wrong && !self.is_asked_for
     }
 
-    /// Whether a block for which the layout has no place is taken for a library's workspace: of such a size, while all
-    /// other blocks have had their places. It is not the capture's, so it is not counted.
+    /// Which workspace a block of such a size may be, while all other blocks have had their places.
+    fn workspace(&self, bytes: u64) -> Option<usize> {
+        let is_as_foreseen = self.followed == self.blocks;
+        self.workspaces.iter().position(|&it| it == bytes).filter(|_| is_as_foreseen)
+    }
+
+    /// Whether a block for which the layout has no place is taken for a library's workspace. It is not the capture's, so it
+    /// is not counted.
     fn is_workspace(&mut self, bytes: u64) -> bool {
-        if self.followed < self.blocks {
-            return false;
-        }
-        let Some(row) = self.workspaces.iter().position(|&it| it == bytes) else { return false };
+        let Some(row) = self.workspace(bytes) else { return false };
         self.workspaces.swap_remove(row);
         self.lost -= 1;
         true
+    }
+
+    /// Whether a block for which the layout has no place is of the least size: libraries ask for seeds in captures
+    /// alone. It takes next to nothing and says nothing of the work, so it is not counted.
+    fn is_seed(&mut self, bytes: u64) -> bool {
+        let is_seed = bytes <= UNIT && !self.is_asked_for;
+        self.lost -= usize::from(is_seed);
+        is_seed
     }
 
     /// Notes that the capture has freed a block from before it, of so many bytes at an address: the layout makes no use of
@@ -257,9 +270,8 @@ impl Following {
 
     /// Whether this was to be asked for about now.
     fn foresees(&self, bytes: u64, stream: StreamHandle) -> bool {
-        let is_as_foreseen = self.followed == self.blocks;
-        let kept = is_as_foreseen && self.workspaces.contains(&bytes);
-        !self.is_given_up() && (kept || self.row_for(bytes, stream).is_some())
+        let is_any = self.workspace(bytes).is_some() || self.row_for(bytes, stream).is_some();
+        is_any && !self.is_given_up()
     }
 
     /// What a later capture may go on with, once this one has ended.
@@ -314,7 +326,10 @@ impl Following {
     fn place_of(&mut self, bytes: u64, stream: StreamHandle) -> Result<(usize, Place), Why> {
         let places = self.layout.places();
         let next = places.get(self.next);
-        let found = self.row_for(bytes, stream).or_else(|| {
+        // One that is not the next place's is taken for a workspace, where it may be, before it is another place's.
+        let is_next = next.is_some_and(|it| it.bytes == bytes && self.is_for(stream, it.stream));
+        let is_one = is_next || self.workspace(bytes).is_none();
+        let found = self.row_for(bytes, stream).filter(|_| is_one).or_else(|| {
             // A smaller batch asks for less: one that began so, or where requests stay without places.
             let smaller = self.smaller || self.next == 0 || self.lost > 1;
             let holds = |it: &&Place| smaller && it.bytes > bytes && self.is_for(stream, it.stream);
@@ -379,8 +394,9 @@ impl<D: Driver> Locked<'_, D> {
             _ if following.arena.is_none() && !following.is_asked_for => return None,
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
-                let kept = why != Why::Taken && following.is_workspace(request.bytes);
-                if !kept {
+                let has_none = why != Why::Taken;
+                let kept = has_none && following.is_workspace(request.bytes);
+                if !kept && !(has_none && following.is_seed(request.bytes)) {
                     following.note::<()>(Err(why));
                 }
                 let mut beside = self.place_beside(&following, request, requester, until);
@@ -539,8 +555,7 @@ impl<D: Driver> Locked<'_, D> {
                 pools.heap_mut(heap).place_at(address, request.bytes, requester, proof)
             })
         };
-        // The first blocks show whether it is the same work.
-        let is_shown = following.is_asked_for || following.followed >= GUESSED_WRONG;
+        let is_shown = following.is_asked_for || following.followed >= SHOWN;
         let piece = if is_shown { all.div_ceil(PIECES) } else { 0 };
         let placed = match place(self) {
             None if self.fill_arena(request, heap, (base, piece), address) => place(self),

@@ -8,7 +8,7 @@ use super::twice::{device, followed, perform, perform_with, program, Step, SUPPO
 use crate::common::Draw;
 use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::StreamHandle;
-use regraph::engine::{CaptureReport, Config, PoolConfig};
+use regraph::engine::{CaptureReport, Config, Followed, PoolConfig};
 use regraph::settings::{PlanChoice, Settings};
 use regraph::BlockNumber;
 use regraph_plan::layout::{Demand, Heard};
@@ -701,10 +701,9 @@ fn layers_of_one_run_are_no_runs() {
         // Nothing but frees tells where one begins.
         assert!((33..=36).contains(&found.blocks()), "{times} runs: {}", found.blocks());
         hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 9);
-        // What PyTorch asks for before a capture may belong to it; four runs may be two of two.
+        // What PyTorch asks for before a capture may belong to it.
         let found = heard.last_run(&[MIB], stream(0)).unwrap().blocks();
-        let runs = if times - first > 2 { 2 } else { 1 };
-        assert!((33 * runs..=38 * runs).contains(&found), "{times} runs: {found}");
+        assert!((33..=38).contains(&found), "{times} runs: {found}");
     }
     assert!(Heard::default().last_run(&[MIB], stream(0)).is_none());
 }
@@ -859,37 +858,117 @@ fn the_run_before_may_have_begun_on_another_stream_than_the_run() {
     }
 }
 
-/// The warm-up was on another stream, so the library has no workspaces yet for that of the capture.
+/// The warm-up was on another stream, so the library has no workspaces yet for that of the capture: one of a size that no
+/// block has, and at once another one, of some size or of that of a block which is asked for soon.
 #[test]
 fn workspaces_that_a_library_asks_for_in_a_capture_end_no_layout() {
-    let sizes = [40 * MIB, 2 * MIB];
-    let mut better = 0;
-    for seed in 0..24 {
-        let steps = closed(program(seed, 1, 200, false));
-        let run = |config| {
-            let bench = bench_on(device(SUPPORTS[0]), config);
-            let [warm, new]: [StreamHandle; 2] = bench.streams();
-            let at = steps.iter().enumerate().filter(|(_, step)| bytes(step) > 0).nth(6).unwrap().0;
+    for alike in [false, true] {
+        let mut better = 0;
+        for seed in 0..24 {
+            let steps = closed(program(seed, 1, 200, false));
+            let asks = steps.iter().enumerate().filter(|(_, step)| bytes(step) > 0);
+            let asks: Vec<(usize, u64)> = asks.map(|(at, step)| (at, bytes(step))).collect();
+            let differs = |it: &&(usize, u64)| it.1 != asks[7].1 && it.1 >= MIB;
+            let soon = asks[8..10].iter().find(differs).map_or(2 * MIB, |it| it.1);
+            let sizes = [40 * MIB, if alike { soon } else { 2 * MIB }];
+            let (before, behind) = steps.split_at(asks[6].0 + 1);
             let ask = |number: usize| Step::Allocate(10_000 + number, sizes[number], 0);
-            let asks = [&steps[..=at], &[ask(0), ask(1)], &steps[at + 1..]].concat();
-            let own = bench.engine.create_pool(PoolConfig::default());
-            let kept = perform((&bench, own), &[warm], &asks, false);
-            warm_up(&bench, &[warm], &steps, 1);
-            let report = capture(&bench, &[new], &asks);
-            let held = bench.reserved();
-            kept.into_iter().for_each(|block| bench.engine.free(block).unwrap());
-            bench.engine.destroy_pool(own).unwrap();
-            leave(&bench, [report.clone()]);
-            (held, report.layout)
-        };
-        let (without, (with, layout)) = (run(unlearning()).0, run(learning()));
-        assert!(with <= without, "seed {seed}: {with} bytes for {without}");
-        if let Some(layout) = layout.filter(|it| it.followed > 0) {
-            better += usize::from(with < without);
-            assert_eq!(layout.followed, blocks(&steps), "seed {seed}: {layout}");
+            let asks = [before, &[ask(0), ask(1)], behind].concat();
+            let without = held_on_another_stream(unlearning(), &steps, &asks, &asks).0;
+            let (with, layout) = held_on_another_stream(learning(), &steps, &asks, &asks);
+            assert!(alike || with <= without, "seed {seed}: {with} bytes for {without}");
+            if let Some(layout) = layout.filter(|it| it.followed > 0) {
+                better += usize::from(with < without);
+                assert_eq!(layout.followed, blocks(&steps), "seed {seed}: {layout}");
+            }
+        }
+        assert!(better > 10, "{better} captures of 24 hold less");
+    }
+}
+
+/// What the pool of a capture holds that comes behind a first run, of which all stays that it does not free, and one of the
+/// steps, both on another stream; and how far the capture followed a layout.
+fn held_on_another_stream(
+    config: Config,
+    steps: &[Step],
+    first: &[Step],
+    captured: &[Step],
+) -> (u64, Option<Followed>) {
+    let bench = bench_on(device(SUPPORTS[0]), config);
+    let [warm, new]: [StreamHandle; 2] = bench.streams();
+    let own = bench.engine.create_pool(PoolConfig::default());
+    let kept = perform((&bench, own), &[warm], first, false);
+    warm_up(&bench, &[warm], steps, 1);
+    let report = capture(&bench, &[new], captured);
+    let held = bench.reserved();
+    kept.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.engine.destroy_pool(own).unwrap();
+    leave(&bench, [report.clone()]);
+    (held, report.layout)
+}
+
+/// A step of a language model, whose layers ask for blocks of the first one's size again and again.
+fn language_model(layers: usize) -> Vec<Step> {
+    let mut steps = vec![Step::Allocate(0, MIB, 0)];
+    for layer in 1..=layers {
+        let sizes = [4, 2, 2, 4, 1, 4, 1, 4, 3, 4, 12, 4];
+        let bytes = |size: u64| if size > 3 || size == 1 { size * MIB / 4 } else { size << 10 };
+        let ask = |(number, size)| Step::Allocate(100 * layer + number, bytes(size), 0);
+        steps.extend(sizes.into_iter().enumerate().map(ask));
+        steps.push(Step::Free(100 * layer + 7));
+    }
+    steps.push(Step::Allocate(1, 32 * MIB, 0));
+    for layer in (1..=layers).rev() {
+        for number in (0..12).filter(|&number| number != 7) {
+            let block = 100 * layer + number;
+            let gradient = Step::Allocate(10_000 + block, [4, 12, 2][number % 3] * MIB / 4, 0);
+            steps.extend([gradient, Step::Free(block), Step::Free(10_000 + block)]);
         }
     }
-    assert!(better > 10, "{better} captures of 24 hold less");
+    closed(steps)
+}
+
+/// So many that all pairs of them are too many to compare. What is asked for behind the steps, on the capture's stream, is
+/// no run.
+#[test]
+fn a_run_is_found_among_layers_that_ask_for_the_size_of_its_first_block() {
+    let run = language_model(24);
+    let states = (0..60).map(|number| Step::Allocate(50_000 + number, MIB, 0));
+    let first: Vec<Step> = run.iter().copied().chain(states).collect();
+    for times in [2, 3, 6] {
+        let mut heard = Heard::default();
+        hear(&mut heard, &first, 0);
+        (1..times).for_each(|number| hear(&mut heard, &run, number));
+        for known in [false, true] {
+            // Behind an earlier capture the stream is known.
+            let small = |number| Step::Allocate(number, if known { MIB } else { 512 }, 9);
+            hear(&mut heard, &[small(90_000), small(90_001)], times + usize::from(known));
+            let found = heard.last_run(&[MIB], stream(9)).unwrap();
+            let sizes = run.iter().map(bytes).filter(|&bytes| bytes > 0);
+            assert!(found.sizes().take(blocks(&run)).eq(sizes), "{times} runs: {}", found.blocks());
+        }
+    }
+}
+
+/// For kernels that draw random numbers a library asks for two seeds in captures alone, here in each layer.
+#[test]
+fn seeds_that_a_library_asks_for_in_a_capture_end_no_layout() {
+    let steps = language_model(8);
+    let with_seeds = |step: &Step| {
+        let first = match *step {
+            Step::Allocate(block @ 100..10_000, ..) if block % 100 == 9 => Some(20_000 + 2 * block),
+            _ => None,
+        };
+        let seeds = first.into_iter().flat_map(|first| [first, first + 1]);
+        let asks = seeds.clone().map(|seed| Step::Allocate(seed, 512, 0));
+        asks.chain([*step]).chain(seeds.map(Step::Free)).collect::<Vec<_>>()
+    };
+    let captured: Vec<Step> = steps.iter().flat_map(with_seeds).collect();
+    let without = held_on_another_stream(unlearning(), &steps, &steps, &captured).0;
+    let (with, layout) = held_on_another_stream(learning(), &steps, &steps, &captured);
+    let layout = layout.unwrap();
+    assert_eq!((layout.followed, layout.fell_back), (blocks(&steps), None));
+    assert!(with < without, "{with} bytes for {without}");
 }
 
 /// It goes behind the addresses that the layout has no memory for yet, and the next blocks have their places.

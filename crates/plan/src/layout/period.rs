@@ -22,6 +22,7 @@
 //! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
 //! tried.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::requests::{Asked, Request, Requests};
@@ -71,7 +72,8 @@ impl Requests {
             all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
         };
         let mut starts = begins(stream);
-        if starts.is_empty() {
+        // PyTorch asks for blocks on a capture's stream before it begins, and keeps them.
+        if !starts.iter().any(|&start| self.asked()[start].is_freed()) {
             starts = begins(None);
         }
         starts.retain(|&start| goes_on(start));
@@ -129,7 +131,7 @@ impl Requests {
     /// passed on, if any, unless any start will do. No more than `left` comparisons are made.
     fn alike(&self, starts: &[usize], any: bool, mut left: usize) -> Option<Range<usize>> {
         let asked = self.asked();
-        let (mut best, mut least) = (None, (true, usize::MAX, 0));
+        let (mut best, mut least) = (None, None);
         // How many of the blocks up to each one stay in use.
         let stay: Vec<usize> = asked
             .iter()
@@ -138,7 +140,12 @@ impl Requests {
                 Some(*stay)
             })
             .collect();
-        for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
+        // The run before ends as all requests do, but for some: such starts come first, while comparisons are left.
+        let fits = |&&start: &&usize| asked.len() - start > FEW_BLOCKS;
+        let ends = starts.iter().filter(fits).map(|&start| (self.ends_alike(start), start));
+        let mut ends: Vec<((usize, usize), usize)> = ends.collect();
+        ends.sort_by_key(|&((alike, _), _)| Reverse(alike));
+        for ((_, behind), start) in ends {
             let run = &asked[start..];
             let first = &run[..EQUAL_FIRST];
             // The run before may have asked for more, which stayed in use.
@@ -156,10 +163,16 @@ impl Requests {
             }
             left = left.saturating_sub(start.min(run.len()));
             let is_within = !any && self.is_within(start);
-            // In thousandths: of those that differ as little one is taken with few blocks before that stayed in use, and
-            // of these the longest, which comes first.
+            // The least is the best. Differences are in thousandths: of runs that differ as little one is taken with few
+            // blocks before that stayed in use, of these the shortest that has enough blocks, else the longest.
+            let length = run.len();
+            let rank = match length {
+                _ if length > ENOUGH_BLOCKS => (false, length),
+                _ => (true, ENOUGH_BLOCKS - length),
+            };
             let unlike = |lacks: usize, more: usize, stay: usize| {
-                (is_within, (lacks + more) * 1_000 / run.len(), stay)
+                let differ = (lacks.saturating_sub(behind) + more) * 1_000 / length;
+                (length > MOST_BLOCKS, is_within, differ, stay, rank)
             };
             for &before in all {
                 if left == 0 {
@@ -170,18 +183,31 @@ impl Requests {
                 let again = other.len() - stay;
                 // They differ by this at least.
                 let lacks = run.len().saturating_sub(other.len());
-                if unlike(lacks, again.saturating_sub(run.len()), stay) >= least {
+                let sure = unlike(lacks, again.saturating_sub(length), stay);
+                if least.is_some_and(|least| sure >= least) {
                     continue;
                 }
                 let common = in_common(other, run, &mut left);
                 let (lacks, more) = (run.len() - common, again.saturating_sub(common));
-                if lacks <= missing && unlike(lacks, more, stay) < least {
-                    (best, least) =
-                        (Some(asked[start].at..self.all().len()), unlike(lacks, more, stay));
+                let unlike = unlike(lacks, more, stay);
+                if lacks <= missing && least.is_none_or(|least| unlike < least) {
+                    (best, least) = (Some(asked[start].at..self.all().len()), Some(unlike));
                 }
             }
         }
         best
+    }
+
+    /// How many of the blocks directly before `start` are of the sizes of the last ones, up to [`FEW_BLOCKS`], and how many
+    /// of all blocks are behind these.
+    fn ends_alike(&self, start: usize) -> (usize, usize) {
+        let sizes = |end: usize| self.asked()[..end].iter().rev().map(|it| it.bytes);
+        let alike = |behind: usize| {
+            let pairs = sizes(start).zip(sizes(self.blocks() - behind)).take(FEW_BLOCKS);
+            (pairs.take_while(|(before, last)| before == last).count(), behind)
+        };
+        let ways = (0..=SOME_MISSING).rev().map(alike);
+        ways.max_by_key(|way| way.0).unwrap_or_default()
     }
 
     /// Whether a block from shortly before the block `start`, of a sixteenth of its bytes or more, is freed shortly behind
