@@ -199,6 +199,20 @@ def train_words():
     return training(model, numbers, lambda y: F.cross_entropy(y.flatten(0, 1).float(), numbers.flatten()), optimizer)
 
 
+def train_float_words():
+    """In single precision attention asks for seeds in captures alone, and cuBLAS for two workspaces at once."""
+    model, numbers = Words(4, 8_000).cuda(), torch.randint(0, 8_000, (4, 128), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    return training(model, numbers, lambda y: F.cross_entropy(y.flatten(0, 1), numbers.flatten()), optimizer)
+
+
+def train_unet():
+    """Autocast begins with a block of the least size, as those are that PyTorch asks for before a capture."""
+    model, x = UNet((32, 64, 128, 256)).cuda(), torch.randn(4, 4, 96, 96, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+    return training(model, x, lambda y: F.mse_loss(y.float(), x), optimizer, amp=True)
+
+
 def train_and_evaluate():
     """A step and a run without gradients share a pool; both are warmed up before the first is captured."""
     model, x, pool = decoder(3).bfloat16(), tokens(4, 512), torch.cuda.graph_pool_handle()
@@ -304,6 +318,8 @@ WAYS = {
     "train_convolutions": lambda: train_images(convolutions()),
     "train_residuals": lambda: train_images(residuals()),
     "train_words": train_words,
+    "train_float_words": train_float_words,
+    "train_unet": train_unet,
     "train_and_evaluate": train_and_evaluate,
     "make_graphed_callables": lambda: make_graphed([decoder(4).bfloat16()], tokens(4, 512).requires_grad_()),
     "make_graphed_layers": lambda: make_graphed(decoder(4).bfloat16(), tokens(4, 512).requires_grad_()),
