@@ -18,6 +18,7 @@ use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, ErrorKind, HostApi, StreamHandle};
+use crate::effort::spend;
 use crate::heap::{Heap, NothingKept, Pieces, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
@@ -412,6 +413,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// The live blocks of a pool that are wanted, in order of addresses.
     pub(super) fn live_of(&self, pool: PoolId, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
+        // All pools are searched for the names of those alone that there are.
+        if !self.state.blocks.of(pool).any(&wanted) {
+            return Vec::new();
+        }
         self.live(|block| block.site.is_in(pool) && wanted(block))
     }
 
@@ -440,6 +445,7 @@ impl<D: Driver> Locked<'_, D> {
         for (id, block) in self.state.blocks.named().filter(|(_, block)| !block.is_leased()) {
             tell(id, block, &block.asked);
         }
+        spend(self.state.blocks.count());
         for cache in self.caches.used() {
             for (id, _, lease) in cache.leases().filter(|(_, cached, _)| !cached) {
                 if let Some(block) = self.state.blocks.leased(lease.row) {
@@ -557,7 +563,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Takes back what stream caches have cached of a pool. They hand out nothing of it again.
     pub(super) fn bar(&mut self, pool: PoolId) {
-        self.end_leases(self.caches.used().flat_map(|mut cache| cache.bar(pool)).collect());
+        // What they have of it is in the table of its live blocks.
+        if self.state.blocks.count_of(pool) > 0 {
+            self.end_leases(self.caches.used().flat_map(|mut cache| cache.bar(pool)).collect());
+        }
     }
 
     /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
@@ -666,7 +675,7 @@ impl<D: Driver> Locked<'_, D> {
             // A pool that loses memory says so: it is suspended.
             let _ = self.drop_premapped_of_all(None);
         }
-        self.destroy_leaving();
+        self.destroy_leaving(usize::MAX);
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(None, most, None);
@@ -685,11 +694,7 @@ impl<D: Driver> Locked<'_, D> {
         const CALL: &str = "destroy_pool";
         let heaps = self.state.pool(id, CALL)?.heaps();
         self.free_completed(Some(id));
-        let ordered = heaps.map(|heap| self.state.pools.heap(heap).stream_ordered_ranges());
-        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site().is_in(id)).count()
-            + ordered.iter().sum::<usize>()
-            + usize::from(self.state.is_settling(id))
-            + usize::from(self.state.pools.is_moving(id));
+        let waiting = self.state.unsettled(id) + usize::from(self.state.pools.is_moving(id));
         let blocks = self.state.blocks.count_of(id);
         let pool = self.state.pool(id, CALL)?;
         let (captures, graphs) = (pool.captures(), pool.graphs());
@@ -719,9 +724,9 @@ impl<D: Driver> Locked<'_, D> {
         Ok(closed?)
     }
 
-    /// Destroys those pools whose owners are gone, and that nothing uses any more.
-    pub(super) fn destroy_leaving(&mut self) {
-        for pool in self.state.pools.leaving() {
+    /// Destroys those pools whose owners are gone, and that nothing uses any more, among `most` that are looked at in turn.
+    pub(super) fn destroy_leaving(&mut self, most: usize) {
+        for pool in self.state.pools.leaving(most) {
             // A freed block keeps its pool as long as a stream cache has it: this is tried again later.
             let _ = self.destroy_pool(pool);
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
+use super::allocate::POLLED;
 use super::config::PoolConfig;
 use super::layout::Arena;
 use super::lending::Spare;
@@ -274,7 +275,7 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
-    /// Pools whose owners are gone, in the order in which the owners went.
+    /// Pools whose owners are gone: the one that is looked at next is the last.
     leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
@@ -426,11 +427,13 @@ impl Pools {
         }
     }
 
-    /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one. Not looked for among all
-    /// pools: each pool that is made asks.
-    pub(super) fn leaving(&self) -> Vec<PoolId> {
+    /// Of so many pools whose owners are gone, in turn, those that no graph uses, nor a capture that may become one. Not
+    /// looked for among all pools: each pool that is made asks.
+    pub(super) fn leaving(&mut self, most: usize) -> Vec<PoolId> {
+        let most = most.min(self.leaving.len());
+        self.leaving.rotate_right(most);
         let leaves = |id: &PoolId| self.get(*id).is_some_and(PoolRow::is_without_graphs);
-        self.leaving.iter().copied().filter(leaves).collect()
+        self.leaving[..most].iter().copied().filter(leaves).collect()
     }
 
     pub(super) fn offering(&self) -> &[PoolId] {
@@ -781,7 +784,7 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let unit = self.driver.memory_support().granularity().unwrap_or(1);
         let made = self.alter(|locked| {
-            locked.destroy_leaving();
+            locked.destroy_leaving(POLLED);
             let room = locked.state.tuning.device_bytes(locked.driver).unwrap_or(FALLBACK);
             let settings = locked.state.tuning.settings();
             let limit = config.max_bytes.unwrap_or(u64::MAX);
@@ -846,7 +849,7 @@ impl<D: Driver> Engine<D> {
         let _ = self.alter(|locked| {
             locked.state.pools.set_spare(pool, Spare::default());
             locked.state.pools.set_owner(pool, None);
-            locked.destroy_leaving();
+            locked.destroy_leaving(POLLED);
         });
     }
 }

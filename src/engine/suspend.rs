@@ -411,6 +411,13 @@ impl State {
         Ok(())
     }
 
+    /// How much of what a pool was given back may still be in use: its ranges, and all that was free when it was restored.
+    pub(super) fn unsettled(&self, pool: PoolId) -> usize {
+        let heaps = self.pools.get(pool).map(PoolRow::all_heaps).unwrap_or_default();
+        let ranges = |heap: u32| with_heap!(self.pools, heap, |heap| heap.unsettled());
+        heaps.into_iter().map(ranges).sum::<usize>() + usize::from(self.is_settling(pool))
+    }
+
     /// Where a pool's live blocks lie that have memory, and what its graphs keep between launches, such as outputs that
     /// were freed and that other graphs may read: addresses and sizes in bytes, neighbours together, ascending and apart.
     fn held_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
@@ -615,7 +622,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.release_planned(Some(pool));
             }
         }
-        self.destroy_leaving();
+        self.destroy_leaving(usize::MAX);
     }
 
     /// What the driver has of pools, in bytes.
@@ -659,12 +666,8 @@ impl<D: Driver> Locked<'_, D> {
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
             self.free_completed(Some(pool));
-            let row = self.state.pool(pool, call)?;
-            let heaps = row.all_heaps();
-            captures = row.captures();
-            let waits = |heap: u32| with_heap!(self.state.pools, heap, |heap| heap.unsettled());
-            waiting = heaps.iter().copied().map(waits).sum::<usize>()
-                + usize::from(self.state.is_settling(pool));
+            captures = self.state.pool(pool, call)?.captures();
+            waiting = self.state.unsettled(pool);
             if captures > 0 || waiting == 0 {
                 break;
             }

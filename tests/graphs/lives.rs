@@ -716,3 +716,26 @@ fn a_callable_goes_on_on_another_thread() {
     });
     assert_eq!(wrong(&driver), 0);
 }
+
+/// A pool that is made, and one that goes, looks at so many others that still wait for work, however many those are.
+#[test]
+fn pools_that_wait_for_work_cost_the_next_ones_no_more_the_more_they_are() {
+    let (driver, engine) = bench();
+    let stream = driver.create_stream().unwrap();
+    let calls_of = |pools: usize| {
+        let before = driver.total_calls();
+        for _ in 0..pools {
+            let memory = new_pool(&engine).allocate(MIB, stream).unwrap();
+            write(&driver, stream, &[range(&memory, 1)]);
+        }
+        driver.total_calls() - before
+    };
+    calls_of(64);
+    let few = calls_of(8);
+    calls_of(64);
+    assert_eq!(calls_of(8), few);
+    driver.synchronize().unwrap();
+    // Each is looked at in its turn.
+    (0..8).for_each(|_| drop(new_pool(&engine)));
+    assert_eq!(engine.pools().unwrap().len(), 0);
+}
