@@ -106,7 +106,7 @@ impl Captured {
             return Self::lazy(engine.driver(), graph);
         }
         let before = engine.left_by_others();
-        let executable = Some(engine.driver().instantiate(graph)?);
+        let executable = Some(instantiate(engine, graph)?);
         Ok(Self { graph, form: Form::default(), executable, before })
     }
 
@@ -144,6 +144,20 @@ impl Captured {
     pub(super) fn graph(&self) -> GraphHandle {
         self.graph
     }
+}
+
+/// Makes an executable. Where the device has no room, what is free in pools goes for it.
+fn instantiate<D: HostApi>(
+    engine: &Engine<D>,
+    graph: GraphHandle,
+) -> Result<ExecutableHandle, DriverError> {
+    engine.driver().instantiate(graph).or_else(|error| {
+        let short = error.is_out_of_memory();
+        match short && engine.empty_cache().is_ok_and(|it| it.released > 0) {
+            true => engine.driver().instantiate(graph),
+            false => Err(error),
+        }
+    })
 }
 
 /// How much less others leave of the device than `before`, in bytes; 0 where the device does not tell.
@@ -290,8 +304,7 @@ impl Executables {
             }
         }
         self.options = Some(options);
-        let live = self.bytes();
-        self.peak = self.peak.max(live);
+        self.peak = self.peak.max(self.bytes());
         if let Some(budget) = options.budget {
             self.destroy(self.unpinned(), means, |it, _| it.counted(it.bytes()) > budget)?;
         }
@@ -421,10 +434,9 @@ impl Executables {
         member: Member,
         means: &Means<'_, D>,
     ) -> Result<ExecutableHandle, Error> {
-        let driver = means.driver();
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         if self.options.is_some() {
-            used.form.read_shape(driver, used.graph)?;
+            used.form.read_shape(means.driver(), used.graph)?;
         }
         let (graph, bytes) = (used.graph, used.form.bytes);
         if let Some(budget) = self.options.and_then(|options| options.budget) {
@@ -437,7 +449,7 @@ impl Executables {
         }
         let before = means.engine.left_by_others();
         let handle = loop {
-            match driver.instantiate(graph) {
+            match instantiate(means.engine, graph) {
                 Ok(handle) => break handle,
                 Err(error) => match self.unpinned().first() {
                     Some(&oldest) if error.is_out_of_memory() && self.are_lazy() => {
@@ -485,14 +497,13 @@ impl Executables {
 
     /// Takes an executable in that was made of a graph.
     fn place(&mut self, handle: ExecutableHandle, form: &Form, member: Member) -> usize {
-        let (form, holds) = (form.clone(), Some(member));
-        let measured = form.measured;
-        let made = Executable { handle, form, holds, asked: self.clock };
+        let holds = Some(member);
+        let made = Executable { handle, form: form.clone(), holds, asked: self.clock };
         let place = enter_row(&mut self.places, made);
         self.counts.made += 1;
         self.peak = self.peak.max(self.bytes());
         // What is more than that others have taken meanwhile.
-        self.taken = (self.taken + measured).min(8 * self.peak + Self::DRIVER_PIECE);
+        self.taken = (self.taken + form.measured).min(8 * self.peak + Self::DRIVER_PIECE);
         place
     }
 

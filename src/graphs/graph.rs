@@ -7,6 +7,7 @@ use super::pool::Pool;
 use super::{Error, StreamRefusal};
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
+use crate::logging::tell_later;
 use crate::shown::shown;
 
 /// An executable graph that owns the lease on its memory.
@@ -87,6 +88,7 @@ impl<D: HostApi> Graph<D> {
         const CALL: &str = "prepare";
         let (driver, why) = (home.engine().driver(), StreamRefusal::LaunchWhileCapturing);
         let launched = Launched::known(driver, stream, CALL, why)?;
+        let _told = tell_later();
         let order = home.order();
         order.must_launch(CALL)?;
         let mut table = home.executable_table();

@@ -133,13 +133,12 @@ impl<D: HostApi> Lease<D> {
             let why = StreamRefusal::PerDevice;
             return Err(Error::Stream { call: CALL, stream, why }.into());
         }
-        // Loans may be found to be back, which is told once the orders are released.
-        let mut told = None;
+        // Loans may be found to be back, or memory goes for an executable: told once the orders are released.
+        let _told = tell_later();
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for order in &orders {
             order.follow(launched, CALL)?;
             if order.asks() {
-                told.get_or_insert_with(tell_later);
                 order.follow_lent(launched)?;
             }
         }

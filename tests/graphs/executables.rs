@@ -374,6 +374,22 @@ fn what_pools_take_meanwhile_counts_for_no_executable() {
     kept.evict_all(&means).unwrap();
 }
 
+/// What eager work has freed is the device's last memory: it goes before a graph is lost, or another's executable.
+#[test]
+fn free_memory_of_pools_goes_where_the_device_has_no_room_for_an_executable() {
+    let device = SimConfig { total_bytes: 64 << 20, ..SimConfig::default() };
+    for keeps in [false, true] {
+        let b = bench_without(device);
+        if keeps {
+            b.pool.keep_executables(apart()).unwrap();
+        }
+        let eager = Pool::new(&b.engine, PoolConfig::default());
+        drop(eager.allocate(64 << 20, b.streams[1]).unwrap());
+        b.chain(&[1]).launch(b.streams[0]).unwrap();
+        assert_eq!((b.ran(), eager.reserved().unwrap()), (vec![1], 0));
+    }
+}
+
 #[test]
 fn more_counts_where_executables_take_more_than_was_foreseen() {
     let b = bench(apart().budget(2 * NODE));

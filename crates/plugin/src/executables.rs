@@ -11,6 +11,7 @@ use regraph::driver::{Driver, EventHandle, GraphHandle, HostApi, StreamHandle, T
 use regraph::engine::{self, PoolId};
 use regraph::graphs::{ExecutableFigures, ExecutableOptions, Executables, Means, Member};
 use regraph::sync::{Mutex, Rank};
+use regraph::tell_later;
 
 use super::device::Device;
 use super::pools::PoolKey;
@@ -234,6 +235,7 @@ impl<D: Transfer> Graph<'_, D> {
     /// Theirs; [`Error::UnknownPool`] where the pool is gone; [`engine::StreamRefusal::LaunchWhileCapturing`]; [`engine::PoolRefusal::NoExecutable`]: nothing was
     /// launched. What the driver answers.
     pub fn launch(&self, stream: StreamHandle) -> Result<(), Error> {
+        let _told = tell_later();
         let mut launch = self.plugin.begin_launch(self.key, "replay")?;
         let pool = self.device.pools().private.get(&self.key).map(|private| private.pool);
         if pool != Some(self.pool) {
@@ -261,6 +263,7 @@ impl<D: Transfer> Graph<'_, D> {
     /// # Errors
     /// As [`Graph::launch`].
     pub fn prepare(&self, stream: StreamHandle) -> Result<(), Error> {
+        let _told = tell_later();
         let _launch = self.plugin.begin_launch(self.key, "prepare")?;
         self.must_not_capture(stream)?;
         let mut kept = self.kept.lock();
