@@ -1160,8 +1160,8 @@ typedef struct regraph_counts {
 } regraph_counts;
 
 /**
- * The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes +
- * inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no stream can take yet.
+ * Statistics. Without memory that captures map ahead or get at their end, and fixed blocks, reserved_bytes +
+ * suspended_bytes = active_bytes + inactive_split_bytes. Active bytes are allocated, or freed and not to be had yet.
  */
 typedef struct regraph_statistics {
     /**

@@ -84,8 +84,8 @@ pub struct regraph_counts {
     pub unused: [u64; 6],
 }
 
-/// The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes +
-/// inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no stream can take yet.
+/// Statistics. Without memory that captures map ahead or get at their end, and fixed blocks, reserved_bytes +
+/// suspended_bytes = active_bytes + inactive_split_bytes. Active bytes are allocated, or freed and not to be had yet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_statistics {

@@ -763,10 +763,10 @@ impl fmt::Display for Statistics {
 
 /// The figures of an engine or of a pool.
 ///
-/// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte, and
-/// `active_bytes` is `allocated_bytes` plus freed blocks that no stream may take yet. Without suspended pools
-/// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)) `suspended_bytes`
-/// is zero.
+/// Without memory that captures map ahead or get at their end, and fixed blocks of captures, `reserved_bytes +
+/// suspended_bytes = active_bytes + inactive_split_bytes`, to the byte. `active_bytes` is `allocated_bytes` plus freed
+/// blocks that no stream may take yet. `suspended_bytes` is zero without suspended pools
+/// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {
