@@ -15,7 +15,7 @@ use regraph_tagged::{Program, Work};
 use regraph_trace::{Operation, Trace};
 
 /// What each holds with the default plan for what it holds without, in thousandths, rounded up.
-const PROGRAMS: [(&str, u64); 9] = [
+const PROGRAMS: [(&str, u64); 11] = [
     ("make_graphed_callables", 940),
     ("make_graphed_layers", 975),
     ("make_graphed_residuals", 868),
@@ -24,7 +24,9 @@ const PROGRAMS: [(&str, u64); 9] = [
     ("run_words_once", 829),
     ("serve_images", 814),
     ("train_and_evaluate", 1_000),
+    ("train_float_words", 849),
     ("train_residuals", 868),
+    ("train_unet", 855),
 ];
 
 /// What the graphs of a program hold in the end, in bytes. Work outside captures has a pool of its own, as in PyTorch.
