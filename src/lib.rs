@@ -107,7 +107,7 @@ pub mod reports {
 use regraph_check::{self as check, uses};
 use regraph_plan::{layout, lifetimes, minimum};
 use regraph_reach as capture;
-use regraph_record::{effort, index, journal, policy, recent};
+use regraph_record::{index, journal, policy, recent};
 
 pub use check::Violation;
 pub use engine::{

@@ -17,7 +17,6 @@ use super::waits::{Unannounced, Wait};
 use super::{one_stream, Engine, Error, HostCalls, Locked, State};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
-use crate::effort::spend;
 use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
@@ -485,11 +484,8 @@ impl Ending {
         if config.lacks(flaw) {
             return;
         }
-        // Those of one stream differ, and may be many.
-        let others = self.markers.len();
         for node in nodes {
-            spend(1 + others);
-            if !self.markers[..others].contains(&node) {
+            if !self.markers.contains(&node) {
                 self.markers.push(node);
             }
         }

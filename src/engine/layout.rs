@@ -396,7 +396,7 @@ impl<D: Driver> Locked<'_, D> {
             Err((why, until)) => {
                 let has_none = why != Why::Taken;
                 let kept = has_none && following.is_workspace(request.bytes);
-                if !kept && !(has_none && following.is_seed(request.bytes)) {
+                if !(kept || has_none && following.is_seed(request.bytes)) {
                     following.note::<()>(Err(why));
                 }
                 let mut beside = self.place_beside(&following, request, requester, until);

@@ -18,7 +18,6 @@ use super::stream_cache::{Leases, StreamCache};
 use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, ErrorKind, HostApi, StreamHandle};
-use crate::effort::spend;
 use crate::heap::{Heap, NothingKept, Pieces, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
@@ -445,7 +444,6 @@ impl<D: Driver> Locked<'_, D> {
         for (id, block) in self.state.blocks.named().filter(|(_, block)| !block.is_leased()) {
             tell(id, block, &block.asked);
         }
-        spend(self.state.blocks.count());
         for cache in self.caches.used() {
             for (id, _, lease) in cache.leases().filter(|(_, cached, _)| !cached) {
                 if let Some(block) = self.state.blocks.leased(lease.row) {

@@ -4,7 +4,6 @@ use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Driver, EdgeData, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
 use regraph::settings::Programmatic;
-use regraph_record::effort::spent;
 use regraph_record::journal::Entry;
 use regraph_sim::SimConfig;
 
@@ -169,28 +168,4 @@ fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held
     }
     b.launch(t);
     b.finish(t, beside);
-}
-
-/// A stream that has waited for many others has as many terminals, all of which are its blocks' free markers.
-#[test]
-fn a_free_behind_a_wide_join_takes_steps_for_each_terminal() {
-    let steps_of = |width: usize| {
-        let (b, [s], capture) = bench(Config::default()).capturing();
-        b.launch(s);
-        let others: Vec<_> = (0..width).map(|_| b.driver.create_stream().unwrap()).collect();
-        for &other in &others {
-            b.driver.wait(other, s).unwrap();
-            b.launch(other);
-        }
-        others.iter().for_each(|&other| b.driver.wait(s, other).unwrap());
-        let block = b.allocate(s);
-        let before = spent();
-        b.engine.free(block.id).unwrap();
-        let steps = spent() - before;
-        b.launch(s);
-        b.finish(s, capture);
-        steps
-    };
-    let [few, many] = [50, 400].map(steps_of);
-    assert!((400..=8 * few).contains(&many), "{few} and {many} steps");
 }
