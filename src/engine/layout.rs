@@ -326,15 +326,15 @@ impl Following {
     fn place_of(&mut self, bytes: u64, stream: StreamHandle) -> Result<(usize, Place), Why> {
         let places = self.layout.places();
         let next = places.get(self.next);
-        // One that is not the next place's is taken for a workspace, where it may be, before it is another place's.
         let is_next = next.is_some_and(|it| it.bytes == bytes && self.is_for(stream, it.stream));
-        let is_one = is_next || self.workspace(bytes).is_none();
-        let found = self.row_for(bytes, stream).filter(|_| is_one).or_else(|| {
+        let found = self.row_for(bytes, stream).or_else(|| {
             // A smaller batch asks for less: one that began so, or where requests stay without places.
             let smaller = self.smaller || self.next == 0 || self.lost > 1;
             let holds = |it: &&Place| smaller && it.bytes > bytes && self.is_for(stream, it.stream);
             next.filter(holds).map(|_| self.next)
         });
+        // What may be a workspace is taken for one before it gets another place than the next.
+        let found = found.filter(|_| is_next || self.workspace(bytes).is_none());
         let known = self.streams.iter().find(|known| known.0 == stream).map(|known| known.1);
         let Some(row) = found else {
             self.lost += 1;
