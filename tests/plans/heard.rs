@@ -1047,6 +1047,56 @@ fn captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait() {
     }
 }
 
+/// As in tensor parallelism: another stream reduces each result in place, and the first one goes on with it. That one has
+/// waited, though it uses no block of the other's, where it keeps the result behind its next block.
+#[test]
+fn what_the_first_stream_keeps_while_another_uses_it_may_be_had_again() {
+    let mut steps = Vec::new();
+    for layer in (20..32).step_by(2) {
+        steps.extend([
+            Step::Allocate(layer, 4 * MIB, 0),
+            Step::Launch(0, false),
+            Step::Wait(1, 0),
+            Step::Use(layer, 1),
+            Step::Launch(1, false),
+            Step::Wait(0, 1),
+            Step::Allocate(layer + 1, 8 * MIB, 0),
+            Step::Launch(0, false),
+            Step::Free(layer),
+            Step::Free(layer + 1),
+        ]);
+    }
+    steps.extend(fragmenting());
+    let [without, with] = [unlearning(), learning()].map(|it| held(it, 2, (2, &steps), &steps));
+    assert_eq!([without.0, with.0], [48 * MIB, 32 * MIB]);
+    assert!(followed(&with.1).is_whole());
+}
+
+/// Branches are forked one after the other, and each one's result is recorded for the first stream when it is made: that
+/// one waits when all are done, so no branch may have another's memory.
+#[test]
+fn a_branch_does_not_wait_for_results_that_its_origin_is_still_to_wait_for() {
+    let mut steps = vec![Step::Allocate(20, 2 * MIB, 0), Step::Launch(0, false)];
+    steps.extend([Step::Wait(1, 0), Step::Wait(2, 0)]);
+    for branch in 1..3 {
+        let (large, result) = (20 + 2 * branch, 21 + 2 * branch);
+        steps.extend([
+            Step::Use(20, branch),
+            Step::Allocate(large, 8 * MIB, branch),
+            Step::Launch(branch, false),
+            Step::Allocate(result, 2 * MIB, branch),
+            Step::Launch(branch, false),
+            Step::Free(large),
+            Step::Use(result, 0),
+        ]);
+    }
+    steps.extend([Step::Wait(0, 1), Step::Wait(0, 2), Step::Allocate(30, MIB, 0)]);
+    steps.extend([Step::Launch(0, false), Step::Free(20), Step::Free(23), Step::Free(25)]);
+    steps.extend(fragmenting());
+    let (_, report) = held(learning(), 3, (2, &steps), &steps);
+    assert!(followed(&report).is_whole(), "{}", followed(&report));
+}
+
 /// What captures hold with and without a lesson from three runs: of the same random work, and of another one that begins
 /// with as many bytes.
 #[test]

@@ -246,36 +246,47 @@ impl Requests {
     fn guess(&self) -> Vec<Block> {
         let count = self.streams;
         let mut blocks: Vec<Block> = Vec::with_capacity(self.blocks());
-        let mut uses: Vec<Vec<(usize, Option<u32>)>> = Vec::with_capacity(self.blocks());
+        let mut uses: Vec<Vec<(usize, u32, bool)>> = Vec::with_capacity(self.blocks());
         let mut clocks = vec![vec![0; count]; count];
-        let waits = self.waits();
-        let mut waits = waits.into_iter().peekable();
+        // What each stream has waited for: it knows that from its next block on, and who waits for it meanwhile does not.
+        let mut waited = clocks.clone();
+        // Which streams have had no block yet.
+        let mut silent = vec![true; count];
+        let note = |known: &mut [u32], other: &[u32]| {
+            known.iter_mut().zip(other).for_each(|(mine, &other)| *mine = other.max(*mine));
+        };
+        let mut waits = self.waits().into_iter().peekable();
         for (now, request) in self.requests.iter().enumerate() {
             while let Some((_, stream, on)) = waits.next_if(|wait| wait.0 <= now) {
-                let other = clocks[on].clone();
-                let both = clocks[stream].iter_mut().zip(other);
-                both.for_each(|(mine, other)| *mine = other.max(*mine));
+                note(&mut waited[stream], &clocks[on]);
             }
-            let time = now as u32 + 1;
+            let (time, asked) = (now as u32 + 1, blocks.len() as u32);
             match *request {
                 Request::Allocate { bytes, stream } => {
+                    silent[stream] = false;
+                    note(&mut clocks[stream], &waited[stream]);
                     clocks[stream][stream] = time;
                     let known = clocks[stream].clone();
                     let needed = known.clone();
                     blocks.push(Block { bytes, stream, known, needed, free: None });
-                    uses.push(vec![(stream, None)]);
+                    uses.push(vec![(stream, time, false)]);
                 }
                 Request::Use { block, stream, last } => {
                     clocks[stream][stream] = time;
                     uses[block].retain(|user| user.0 != stream);
-                    uses[block].push((stream, last.then_some(time)));
+                    uses[block].push((stream, time, last));
                 }
                 Request::Free { block } => {
-                    for &(stream, last) in &uses[block] {
-                        let needed = &mut blocks[block].needed[stream];
-                        *needed = (*needed).max(last.unwrap_or(clocks[stream][stream]));
+                    let (uses, block) = (&uses[block], &mut blocks[block]);
+                    for &(stream, since, last) in uses {
+                        let until = if last { since } else { clocks[stream][stream] };
+                        block.needed[stream] = block.needed[stream].max(until);
+                        // No block shows that such a stream is waited for: the first one has waited where it keeps its own.
+                        if block.stream == 0 && silent[stream] && since < clocks[0][0] {
+                            note(&mut waited[0], &clocks[stream]);
+                        }
                     }
-                    blocks[block].free = Some(blocks.len() as u32);
+                    block.free = Some(asked);
                 }
             }
         }
