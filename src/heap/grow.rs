@@ -259,12 +259,12 @@ impl Heap {
         Ok(id)
     }
 
-    /// How many bytes at the end of the segment that grows are idle, in whole units of so many bytes: an arena that is
-    /// opened begins with them.
+    /// How many bytes at the end of the segment that grows are idle, closed or not, in whole units of so many bytes: an
+    /// arena that is opened begins with them.
     pub(crate) fn idle_at_end(&self, unit: u64) -> u64 {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
         let last = growing.filter(|segment| segment.premapped() == 0).and_then(HeapSegment::last);
-        let idle = |id: &RangeId| matches!(self.ranges[*id].state(), RangeState::Idle { .. });
+        let idle = |id: &RangeId| self.ranges[*id].state().idle_users().is_some();
         let ranges = std::iter::successors(last, |&id| self.ranges[id].previous());
         let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes()).sum();
         // Pieces of the arena are mapped from its beginning on.
@@ -292,7 +292,10 @@ impl Heap {
         };
         let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
         let (segment, idle, bytes) = match growing.filter(|(_, segment)| is_free(segment)) {
-            Some((segment, _)) => (segment, idle, behind),
+            Some((segment, _)) => {
+                self.open_all();
+                (segment, idle, behind)
+            }
             None => {
                 let bytes = bytes.next_multiple_of(granularity);
                 let Plan { supply, exportable, .. } = self.plan;

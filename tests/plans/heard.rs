@@ -1097,6 +1097,30 @@ fn a_branch_does_not_wait_for_results_that_its_origin_is_still_to_wait_for() {
     assert!(followed(&report).is_whole(), "{}", followed(&report));
 }
 
+/// Whose results are freed before the next one is captured: all that the pool has is a part of a larger layout's arena.
+#[test]
+fn a_larger_batch_begins_where_a_smaller_one_lay() {
+    let (bench, streams) = bench_on(device(SUPPORTS[0]), learning()).with_streams::<1>();
+    let mut reports = Vec::new();
+    for scale in 1..5 {
+        let steps = scaled(fragmenting(), scale);
+        warm_up(&bench, &streams, &steps, 2);
+        reports.push(capture(&bench, &streams, &steps));
+        assert!(followed(&reports[scale as usize - 1]).is_whole(), "{scale}");
+        assert_eq!(bench.reserved(), 32 * scale * MIB);
+    }
+    leave(&bench, reports);
+}
+
+/// The steps with blocks of so many times the bytes.
+fn scaled(steps: Vec<Step>, scale: u64) -> Vec<Step> {
+    let larger = |step| match step {
+        Step::Allocate(block, bytes, stream) => Step::Allocate(block, scale * bytes, stream),
+        step => step,
+    };
+    steps.into_iter().map(larger).collect()
+}
+
 /// What captures hold with and without a lesson from three runs: of the same random work, and of another one that begins
 /// with as many bytes.
 #[test]
