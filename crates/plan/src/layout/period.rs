@@ -198,12 +198,12 @@ impl Requests {
         best
     }
 
-    /// How many of the blocks directly before `start` are of the sizes of the last ones, up to [`FEW_BLOCKS`], and how many
-    /// of all blocks are behind these.
+    /// How many of the blocks directly before `start` are of the sizes of the last ones, up to [`ENOUGH_BLOCKS`], and how
+    /// many of all blocks are behind these.
     fn ends_alike(&self, start: usize) -> (usize, usize) {
         let sizes = |end: usize| self.asked()[..end].iter().rev().map(|it| it.bytes);
         let alike = |behind: usize| {
-            let pairs = sizes(start).zip(sizes(self.blocks() - behind)).take(FEW_BLOCKS);
+            let pairs = sizes(start).zip(sizes(self.blocks() - behind)).take(ENOUGH_BLOCKS);
             (pairs.take_while(|(before, last)| before == last).count(), behind)
         };
         let ways = (0..=SOME_MISSING).rev().map(alike);
