@@ -187,6 +187,7 @@ impl Teller {
 #[derive(Debug)]
 pub(crate) struct Messages {
     said: Vec<(Level, String)>,
+    /// Tells of the engine whose these are.
     teller: Teller,
 }
 
@@ -195,10 +196,7 @@ impl Messages {
         Self { said: Vec::new(), teller }
     }
 
-    /// Tells of the engine whose these are.
-    pub(crate) fn teller(&self) -> Teller {
-        self.teller
-    }
+    read!(teller: Teller);
 
     /// Keeps a message, where someone hears those of its level.
     #[inline]

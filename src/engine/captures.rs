@@ -992,8 +992,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.capture(slot).pools.push(pool);
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.add_capture();
-        let concurrent = row.captures() > 1;
-        if concurrent {
+        if row.captures() > 1 {
             self.state.captures.others(pool, None).for_each(|it| it.concurrent = true);
         }
     }

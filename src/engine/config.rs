@@ -219,9 +219,7 @@ impl Tuning {
         &self.settings
     }
 
-    pub(super) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
+    read!(limit: Option<u64>);
 
     pub(super) fn set_limit(&mut self, bytes: Option<u64>) {
         self.limit = bytes;

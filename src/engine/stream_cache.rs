@@ -159,9 +159,7 @@ impl StreamCache {
         }
     }
 
-    pub(super) fn number(&self) -> u32 {
-        self.number
-    }
+    read!(number: u32);
 
     /// Hands out a block of so many bytes that the stream gave back, if there is one. Says of a pool with which row the
     /// allowance is exceeded by that, if of any. With `within` only what exceeds none.

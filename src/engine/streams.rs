@@ -123,7 +123,7 @@ pub(super) struct Timelines {
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
     spare: BTreeMap<u32, Vec<Event>>,
-    /// How often a stream has come, or gone to another thread.
+    /// How often a stream has come, or gone to another thread: it stays the same as long as neither happens.
     changes: u64,
     /// Whether any thread has said that it may capture on a stream, or was seen to.
     any_captures: bool,
@@ -176,10 +176,7 @@ impl Timelines {
         (timeline, true)
     }
 
-    /// A number that stays the same as long as no stream comes, and every stream stays with its thread.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes
-    }
+    read!(changes: u64);
 
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
@@ -355,13 +352,9 @@ impl Timelines {
         // One that has completed and that no call waits for.
         let spare = self.spare.entry(device).or_default();
         let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1);
-        let event = match row.map(|row| spare.swap_remove(row)) {
-            Some(event) => event,
-            None => match driver.create_event_on(device) {
-                Ok(event) => Arc::new(event),
-                Err(_) => return false,
-            },
-        };
+        let event = row.map(|row| spare.swap_remove(row));
+        let event = event.or_else(|| driver.create_event_on(device).ok().map(Arc::new));
+        let Some(event) = event else { return false };
         // If another thread has begun to capture on the stream since the question, the event may be
         // a part of the graph. It must not be asked about then: that would ruin the capture.
         if driver.record_event(*event, stream).is_err() || captures() {

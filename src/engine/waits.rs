@@ -97,9 +97,7 @@ impl Wait {
         self
     }
 
-    pub(super) fn site(&self) -> BlockSite {
-        self.site
-    }
+    read!(site: BlockSite);
 
     /// What was asked for, where it is one block whose end the history has yet to tell.
     pub(super) fn asked(&self) -> Option<&Asked> {

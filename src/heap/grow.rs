@@ -372,9 +372,7 @@ impl Heap {
         id
     }
 
-    pub(crate) fn premapped(&self) -> u64 {
-        self.premapped
-    }
+    read!(premapped: u64);
 
     /// Where they lie: address, size and segment.
     pub(crate) fn premapped_ranges(&self) -> impl Iterator<Item = ((u64, u64), usize)> + '_ {

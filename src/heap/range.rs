@@ -175,9 +175,7 @@ impl Ranges {
             .map(|(row, _)| RangeId::new(row))
     }
 
-    pub(crate) fn free(&self) -> usize {
-        self.free
-    }
+    read!(free: usize);
 
     /// Makes a range something else.
     #[inline]

@@ -50,9 +50,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(crate) fn presence(&self) -> Presence {
-        self.presence
-    }
+    read!(presence: Presence, suspended: u64, waiting: (usize, u64));
 
     pub(crate) fn presence_mut(&mut self) -> &mut Presence {
         &mut self.presence
@@ -64,14 +62,6 @@ impl Holding {
 
     pub(crate) fn pieces(&self) -> usize {
         self.reserved.0
-    }
-
-    pub(crate) fn suspended(&self) -> u64 {
-        self.suspended
-    }
-
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        self.waiting
     }
 
     pub(super) fn came(&mut self, bytes: u64, pieces: usize) {

@@ -145,6 +145,40 @@ impl SentPieces {
         }
         Ok((loan, memory))
     }
+
+    /// The descriptors of the pieces with their sizes in bytes, from the process that has them, after some seconds at
+    /// most.
+    ///
+    /// # Errors
+    /// [`SharingRefusal::Unreachable`].
+    pub fn fetch(&self, call: &'static str) -> Result<Vec<(u64, Descriptor)>, Error> {
+        match self.descriptors() {
+            Ok(descriptors) => {
+                let sizes = self.pieces.iter().map(|piece| piece.bytes);
+                Ok(sizes.zip(descriptors).collect())
+            }
+            Err([by_number, by_socket]) => {
+                let process = self.sender.process;
+                let why = SharingRefusal::Unreachable { process, by_number, by_socket };
+                Err(Error::Sharing { call, why })
+            }
+        }
+    }
+
+    /// Them, or why they can be had by neither way.
+    #[cfg(all(feature = "processes", target_os = "linux"))]
+    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
+        let Self { sender, pieces } = self;
+        fetch::by_number(sender, pieces).or_else(|by_number| {
+            let by_socket = fetch::by_socket(sender, pieces).map_err(super::connection::in_words);
+            by_socket.map_err(|by_socket| [by_number.to_string(), by_socket.to_string()])
+        })
+    }
+
+    #[cfg(not(all(feature = "processes", target_os = "linux")))]
+    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
+        Err([(); 2].map(|()| super::connection::NEEDS.to_owned()))
+    }
 }
 
 #[cfg(all(feature = "processes", target_os = "linux"))]
@@ -236,42 +270,6 @@ impl Handle {
             [PYTORCH_FIRST..=PYTORCH_LAST, PYTORCH_SEGMENT, ..] => Err(HandleError::Expandable),
             _ => Err(HandleError::Unknown),
         }
-    }
-}
-
-impl SentPieces {
-    /// The descriptors of the pieces with their sizes in bytes, from the process that has them, after some seconds at
-    /// most.
-    ///
-    /// # Errors
-    /// [`SharingRefusal::Unreachable`].
-    pub fn fetch(&self, call: &'static str) -> Result<Vec<(u64, Descriptor)>, Error> {
-        match self.descriptors() {
-            Ok(descriptors) => {
-                let sizes = self.pieces.iter().map(|piece| piece.bytes);
-                Ok(sizes.zip(descriptors).collect())
-            }
-            Err([by_number, by_socket]) => {
-                let process = self.sender.process;
-                let why = SharingRefusal::Unreachable { process, by_number, by_socket };
-                Err(Error::Sharing { call, why })
-            }
-        }
-    }
-
-    /// Them, or why they can be had by neither way.
-    #[cfg(all(feature = "processes", target_os = "linux"))]
-    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
-        let Self { sender, pieces } = self;
-        fetch::by_number(sender, pieces).or_else(|by_number| {
-            let by_socket = fetch::by_socket(sender, pieces).map_err(super::connection::in_words);
-            by_socket.map_err(|by_socket| [by_number.to_string(), by_socket.to_string()])
-        })
-    }
-
-    #[cfg(not(all(feature = "processes", target_os = "linux")))]
-    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
-        Err([(); 2].map(|()| super::connection::NEEDS.to_owned()))
     }
 }
 

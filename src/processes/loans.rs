@@ -222,9 +222,7 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    pub(crate) fn import(&self) -> u64 {
-        self.import
-    }
+    read!(import: u64);
 
     /// The borrower's end of its connection.
     pub(crate) fn end(&self) -> &TakenEnd {

@@ -239,9 +239,7 @@ impl Offers {
         Ok(Self { sender, offered })
     }
 
-    pub(super) fn sender(&self) -> Sender {
-        self.sender
-    }
+    read!(sender: Sender);
 
     /// Whether this is the process that they were made in.
     pub(super) fn is_own(&self) -> bool {

@@ -612,13 +612,9 @@ impl<D: Transfer> Shut<'_, D> {
 
 impl<D: Transfer> Drop for Shut<'_, D> {
     fn drop(&mut self) {
-        let Some(Sleep { movement, stream, .. }) = self.movement.take() else { return };
-        movement.cancel(&mut Moving::new(
-            &self.regions.engine,
-            &mut self.copies,
-            stream,
-            self.call,
-        ));
+        let Self { regions, call, movement, copies, .. } = self;
+        let Some(Sleep { movement, stream, .. }) = movement.take() else { return };
+        movement.cancel(&mut Moving::new(&regions.engine, copies, stream, call));
     }
 }
 
@@ -644,11 +640,8 @@ impl Known {
             let copied_bytes = if went { kept_then.saturating_sub(kept) } else { kept };
             let dropped_bytes = bytes.saturating_sub(copied_bytes);
             let moved = Moved { bytes, copied_bytes, dropped_bytes, time };
-            let latest = self.moved.entry(tag).or_default();
-            match went {
-                true => latest.0 = Some(moved),
-                false => latest.1 = Some(moved),
-            }
+            let (slept, woke) = self.moved.entry(tag).or_default();
+            *(if went { slept } else { woke }) = Some(moved);
         }
     }
 }
