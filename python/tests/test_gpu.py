@@ -28,7 +28,7 @@ EVERY = [(path.stem, name) for path in sorted(PROGRAMS.glob("*.py")) for name in
 
 
 def test_every_program_is_found():
-    assert len(EVERY) == 135
+    assert len(EVERY) == 136
     assert len({name for _, name in EVERY}) == len(EVERY)
 
 
