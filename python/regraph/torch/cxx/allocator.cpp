@@ -1,7 +1,9 @@
 // The allocator's blocks, and how it becomes PyTorch's.
 #include "allocator.h"
 
+#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAException.h>
@@ -15,6 +17,14 @@ namespace regraph {
 Hooks hooks{};
 
 namespace {
+
+// Messages write numbers without streams: a compiler may link its C++ library statically, and a stream of that copy crashes
+// with the locale of PyTorch's.
+std::string text(const void* address) {
+  char written[24];
+  std::snprintf(written, sizeof written, "%p", address);
+  return written;
+}
 
 // For an interpreter that traces GPU calls.
 void trace_allocation(void* address) {
@@ -75,7 +85,7 @@ bool give_back(void* address) {
 }  // namespace
 
 void free_block(void* address) {
-  if (!give_back(address)) TORCH_WARN("regraph has no live block at ", address, " to free");
+  if (!give_back(address)) TORCH_WARN("regraph has no live block at ", text(address), " to free");
 }
 
 void not_served(const char* what) {
@@ -96,7 +106,7 @@ c10::DataPtr Allocator::allocateWithAddress(std::size_t bytes, void* address) {
   drop_of_observer();
   const bool there =
       hooks.allocate_at(bytes, device, c10::cuda::getCurrentCUDAStream(device), address);
-  TORCH_CHECK(there, "allocateWithAddress: the ", bytes, " bytes at ", address,
+  TORCH_CHECK(there, "allocateWithAddress: the ", std::to_string(bytes), " bytes at ", text(address),
               " are not free for the current stream");
   if (C10_UNLIKELY(observer_failed())) {
     hooks.free(address);
@@ -121,7 +131,7 @@ void* Allocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) {
 
 // Called with an address, not by a tensor that goes: PyTorch's own allocator throws, too.
 void Allocator::raw_delete(void* address) {
-  TORCH_CHECK(give_back(address), "invalid device pointer: ", address);
+  TORCH_CHECK(give_back(address), "invalid device pointer: ", text(address));
 }
 
 void Allocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) {
@@ -129,8 +139,8 @@ void Allocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream st
   if (block.get() == nullptr || block.get_deleter() != &free_block) return;
   // The handle of a default stream is the same on each device: it would name that of the block's own.
   TORCH_CHECK(stream.device_index() == block.device().index() || stream.stream() != nullptr,
-              "record_stream: this is the default stream of device ", static_cast<int>(stream.device_index()),
-              ", which regraph cannot tell from that of device ", static_cast<int>(block.device().index()),
+              "record_stream: this is the default stream of device ", std::to_string(stream.device_index()),
+              ", which regraph cannot tell from that of device ", std::to_string(block.device().index()),
               "; use the tensor there on a stream of torch.cuda.Stream");
   hooks.record_stream(block.get(), stream.stream());
 }
@@ -145,7 +155,7 @@ bool Allocator::initialized() { return devices_ > 0; }
 
 void Allocator::require(DeviceIndex device) const {
   TORCH_CHECK(0 <= device && device < devices_, "Allocator not initialized for device ",
-              static_cast<int>(device), ": did you call init?");
+              std::to_string(device), ": did you call init?");
 }
 
 double Allocator::getMemoryFraction(DeviceIndex device) {
