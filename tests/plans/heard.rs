@@ -928,8 +928,8 @@ fn language_model(layers: usize) -> Vec<Step> {
     closed(steps)
 }
 
-/// So many that all pairs of them are too many to compare. What is asked for behind the steps, on the capture's stream, is
-/// no run.
+/// The layers are so many that all pairs of their blocks are too many to compare. What is asked for behind the steps, on
+/// the capture's stream, is no run.
 #[test]
 fn a_run_is_found_among_layers_that_ask_for_the_size_of_its_first_block() {
     let run = language_model(64);

@@ -7,8 +7,8 @@
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
 //!   same sizes on the same streams, though both may begin on another: hosts free at other moments from run to run, and
 //!   blocks that libraries asked for in the first run and still use (workspaces) count for nothing. Where there are
-//!   several, one is taken behind which no block from before is soon freed: within a run a layer passes its result on to
-//!   the next;
+//!   several, those are tried first that lie behind what ends as all requests do, and one is taken behind which no block
+//!   from before is soon freed: within a run a layer passes its result on to the next;
 //! - all requests since the first one that is as large as the capture's first and came behind the capture before, if no
 //!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once. What it
 //!   still uses is left out, but for the last blocks: it is not asked for again.
