@@ -1160,8 +1160,8 @@ typedef struct regraph_counts {
 } regraph_counts;
 
 /**
- * Statistics. Without memory that captures map ahead or get at their end, and fixed blocks, reserved_bytes +
- * suspended_bytes = active_bytes + inactive_split_bytes. Active bytes are allocated, or freed and not to be had yet.
+ * The statistics of an engine or of a pool. But for memory mapped ahead, had at a capture's end, or fixed, reserved_bytes +
+ * suspended_bytes = active_bytes (allocated, or freed and not to be had yet) + inactive_split_bytes.
  */
 typedef struct regraph_statistics {
     /**
